@@ -41,7 +41,7 @@ Exit codes:
   126  the command cannot be run
   127  the command is not there
   2    bad input to lowtide itself
-  any other is the command's own; 128 + N where signal N ended it")]
+  any other is the command's own; a signal that ended it ends lowtide too (128 + N in shells)")]
 pub struct RunArgs {
     /// What a retry changes on the command line: {micro} is the micro-batch, {accum} gradient accumulation. A flag
     /// that is there gets the new value, another one is added at the end.
@@ -99,9 +99,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub max_restarts: u32,
 
-    /// How long the command may take to end after SIGTERM or a second Ctrl-C before it is killed: 10s, 2m, 500ms.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub grace: Duration,
+    /// How long the command may take to end after SIGTERM or a second Ctrl-C before it is killed: 10s, 2m, 500ms
+    /// [default: 10s after a second SIGTERM or Ctrl-C, and all the time it wants after the first].
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub grace: Option<Duration>,
+
+    /// Copy no checkpoints that a start may write over. Without it they are copied to runs/NAME-N/before-start-K/ first.
+    #[arg(long)]
+    pub no_copies: bool,
 
     /// What every Python of the command that uses PyTorch writes into the run's folder when memory runs out, before it
     /// dies: what was asked for, by which lines of code, and PyTorch's memory snapshot. Which line made each tensor is

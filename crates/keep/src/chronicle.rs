@@ -32,6 +32,9 @@ pub struct Chronicle {
     /// Why no further start could be made, where that is so.
     #[serde(skip)]
     pub failure: Option<KeepError>,
+    /// The signal by which somebody ended it while no command was running.
+    #[serde(skip)]
+    pub signal: Option<i32>,
 }
 
 /// Whether starts reported different batches.
@@ -96,7 +99,7 @@ pub struct StartRecord {
     pub cause: Option<String>,
     /// What was asked for, where memory ran out and the line tells.
     pub requested_bytes: Option<Bytes>,
-    /// What it was doing, where memory ran out and its stack tells.
+    /// What it was doing when it ended by an error, where its stack tells.
     pub phase: Option<Activity>,
     /// The line that told of it, or of a kill that nothing shows to be for memory.
     pub line: Option<String>,

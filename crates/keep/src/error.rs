@@ -114,6 +114,12 @@ pub enum KeepError {
         /// The script.
         path: PathBuf,
     },
+    /// A folder of the run's own that Python cannot be told to look into, so that it takes no changed copy of a script.
+    #[error("{}: PYTHONPATH cannot name a folder with a colon in its path, so that no changed copy of the script can be run", folder.display())]
+    Unlisted {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A file or folder of the run's own.
     #[error("{}: {error}", path.display())]
     File {

@@ -14,8 +14,9 @@
 //! **Where to start reading.** `keeper/starts.rs` is the loop. What it decides is pure: `keeper/judgement.rs` (was it
 //! memory?), `keeper/sequel.rs` (what next?), all of `command` (but for its look for a checkpoint), `output/epilogue.rs`,
 //! and the values of `chronicle.rs` and `notice.rs`. What touches the system is in `process`, `evidence`, `output/relay.rs`,
-//! `command/checkpoint.rs`, `command/wholeness.rs`, `command/script_copy.rs`, `inside/door.rs`, `folder.rs`, `refuge.rs` and `trainer_state.rs` of `keeper`,
-//! `notebook.rs`, and `journal.rs`, which writes the events that `lowtide watch` reads.
+//! `checkpoint.rs`, `contents.rs`, `start_folders.rs`, `strays.rs`, `wholeness.rs` and `script_copy.rs` of `command`, `inside/door.rs`,
+//! `folder.rs`, `copy.rs`, `origins.rs`, `refuge.rs`, `safety.rs` and `trainer_state.rs` of `keeper`, `notebook.rs`, and `journal.rs`,
+//! which writes the events that `lowtide watch` reads.
 
 mod batch;
 mod chronicle;
@@ -49,9 +50,11 @@ pub use inside::request::{Inside, is_python_command};
 pub use inside::trainer_guard::TrainerGuard;
 pub use keeper::folder::{SUMMARY, is_free, new_folder};
 pub use keeper::refuge::{KeptCheckpoint, Refuge};
+pub use keeper::safety::Copies;
 pub use keeper::starts::{KeepOptions, keep};
 pub use lowtide_log::Activity;
 pub use notebook::{Note, NoteKey, Notebook, lesson};
 pub use notice::Notice;
+pub use process::attendant::Grace;
 pub use process::input::InputState;
 pub use process::signal_mask::{ignored_signals, survive_file_size_limit};

@@ -111,12 +111,6 @@ impl Notebook {
         }
     }
 
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether nothing is remembered at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {

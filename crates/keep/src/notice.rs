@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lowtide_core::Event;
+use lowtide_core::{Bytes, Event};
 
 use crate::{BatchSplit, Checkpoint, ConfigCopy, InputState, KeptCheckpoint, Launch, StartRecord};
 
@@ -23,7 +23,9 @@ pub enum Notice<'a> {
         /// Newer checkpoints that were cut short or damaged.
         damaged: &'a [PathBuf],
         /// Checkpoints that starts could not resume from.
-        refused: &'a [PathBuf],
+        refused: &'a [Checkpoint],
+        /// Folders that the start before may have made, or another run meanwhile: what is in them is not resumed from.
+        unclear: &'a [PathBuf],
     },
     /// What becomes of the standard input, of which the start before read, in the next one.
     Input {
@@ -41,6 +43,18 @@ pub enum Notice<'a> {
         kept: &'a [KeptCheckpoint],
         /// The earlier one that the next start resumes from; none where it begins at step 0.
         resumed_from: Option<&'a Checkpoint>,
+    },
+    /// Checkpoints are being copied, which takes a while.
+    Copying {
+        /// All that may have to be written.
+        bytes: Bytes,
+    },
+    /// Older copies of these checkpoints, which earlier runs made, were removed.
+    ThinnedOut {
+        /// Each of them.
+        removed: &'a [PathBuf],
+        /// How many of a checkpoint stay.
+        left: usize,
     },
     /// A file that the start before wrote was moved, for the next one would refuse to write over it.
     SetAside {
@@ -64,7 +78,7 @@ pub enum Notice<'a> {
         /// The copy.
         copy: &'a ConfigCopy,
     },
-    /// A second Ctrl-C: the command is killed if it takes longer than this.
+    /// A second Ctrl-C or SIGTERM: the command is killed if it takes longer than this.
     Patience {
         /// The time it has.
         grace: Duration,

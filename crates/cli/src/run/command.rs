@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anstream::{AutoStream, ColorChoice};
 use lowtide_args::{RunArgs, WatchMemory};
 use lowtide_keep::{
-    Chronicle, CommandLadder, CommandRequest, EffectiveBatch, EndKind, Inside, KeepError, KeepOptions, ResumeRequest,
-    SUMMARY, TrainerGuard, is_free, keep, lesson, new_folder,
+    Chronicle, CommandLadder, CommandRequest, Copies, EffectiveBatch, EndKind, Grace, Inside, KeepError, KeepOptions,
+    ResumeRequest, SUMMARY, TrainerGuard, is_free, keep, lesson, new_folder,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::Access;
@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::output::{Failure, RUNS, json_text, print, print_json, printable, report};
 use crate::run::dry_run::DryRun;
+use crate::run::exit::{self, Exit};
 use crate::run::memory::Memory;
-use crate::run::{exit, inside, narration};
+use crate::run::{inside, narration};
 
 const STANDARD_OUTPUT: &str = "-";
 /// Files of settings are not larger; a script that is, is not looked into.
@@ -27,12 +28,12 @@ const LARGEST_FILE: u64 = 4 << 20;
 
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     match kept(args) {
-        Ok(code) => ExitCode::from(code),
+        Ok(exit) => exit.leave(),
         Err(failure) => report(Err(failure)),
     }
 }
 
-fn kept(args: RunArgs) -> Result<u8, Failure> {
+fn kept(args: RunArgs) -> Result<Exit, Failure> {
     let request = CommandRequest {
         command: args.command,
         preset: args.preset,
@@ -50,26 +51,31 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     };
     let watch_memory = if args.no_watch_memory { Some(WatchMemory::Off) } else { args.watch_memory };
     let access = Access { variable: &|name| env::var_os(name), read: &small_file, cards: &cards };
-    let ladder = CommandLadder::make(request, &access)?;
+    let mut ladder = CommandLadder::make(request, &access)?;
     let inside = Inside {
         memory: inside::memory_watch(watch_memory, &ladder.command, &access)?,
         guard: if args.inside { inside::trainer_guard(&ladder.command, &access)? } else { TrainerGuard::Off },
         reserve: args.reserve.map(|bytes| inside::host_reserve(bytes, &ladder.command, &access)).transpose()?,
     };
+    if inside.is_nothing() {
+        ladder.leave_environment();
+    }
     let runs = args.out.as_deref().map_or(Path::new(RUNS), parent);
     let mut memory = Memory::read(runs);
     // Without restarts nothing is changed, so the batch is the one that was typed.
     let is_only_watched = args.max_restarts == 0;
     if args.dry_run {
         let first = if args.forget || is_only_watched { None } else { memory.found(&ladder) };
-        let rehearsal = DryRun::of(&ladder, Path::new(RUNS), args.max_restarts, first)?;
+        let folder = args.out.unwrap_or_else(|| Path::new(RUNS).join(format!("{}-N", ladder.name())));
+        let copies = if args.no_copies { Copies::Off } else { Copies::Made };
+        let rehearsal = DryRun::of(&ladder, folder, args.max_restarts, copies, first)?;
         if let Some(path) = &args.json {
             write_json(path, &rehearsal.json(&ladder))?;
         }
         if args.json.as_deref() != Some(Path::new(STANDARD_OUTPUT)) {
             print(&rehearsal.text(&ladder))?;
         }
-        return Ok(0);
+        return Ok(Exit::Code(0));
     }
     if let Some(path) = &args.json {
         can_be_written(path)?;
@@ -90,11 +96,23 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     if !args.quiet {
         say(&narration::greeting(&ladder, args.max_restarts, &folder));
     }
+    if let Err(problem) = ladder.can_change(&folder)
+        && !is_only_watched
+    {
+        say(&format!("warning: there will be no retry: {problem}"));
+    }
     if let Some(first) = first.as_ref().filter(|_| !args.quiet) {
         say(&first.greeting());
     }
     let first_rung = first.map_or(0, |first| first.rung);
-    let options = KeepOptions { folder, grace: args.grace, max_restarts: args.max_restarts, first_rung, inside };
+    let options = KeepOptions {
+        folder,
+        grace: args.grace.map_or(Grace::Usual, Grace::Given),
+        max_restarts: args.max_restarts,
+        first_rung,
+        inside,
+        copies: if args.no_copies { Copies::Off } else { Copies::Made },
+    };
     let kept = keep(&ladder, &options, &mut |notice| {
         if let Some(text) = narration::words(notice, &ladder) {
             say(&text);
@@ -107,7 +125,8 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
         let _ = fs::remove_dir(&options.folder);
     }
     let chronicle = kept.map_err(|error| exit::refused(error, &ladder.command))?;
-    let exit_code = exit::code(&chronicle);
+    let exit = Exit::of(&chronicle);
+    let exit_code = exit.code();
     let summary = Summary { chronicle: &chronicle, exit_code };
     // The command's exit code is worth more than its story.
     if let Err(error) = lowtide_disk::write(&options.folder.join(SUMMARY), json_text(&summary).as_bytes()) {
@@ -126,7 +145,7 @@ fn kept(args: RunArgs) -> Result<u8, Failure> {
     {
         say(&format!("the story is not written: {}", failure.text));
     }
-    chronicle.failure.map_or(Ok(exit_code), |error| Err(error.into()))
+    chronicle.failure.map_or(Ok(exit), |error| Err(Failure { code: exit_code, ..error.into() }))
 }
 
 /// What happened, and the exit code for it.

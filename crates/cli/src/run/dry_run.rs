@@ -1,10 +1,9 @@
 //! What `lowtide run` would do: the starts of a command, as text and as JSON.
 
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::PathBuf;
 
 use lowtide_core::counted;
-use lowtide_keep::{CommandLadder, ConfigCopy, Launch};
+use lowtide_keep::{CommandLadder, ConfigCopy, Copies, Launch};
 use serde_json::{Value, json};
 
 use crate::output::{Failure, printable, shown};
@@ -21,23 +20,24 @@ pub(crate) struct DryRun {
     out_of_reach: usize,
     restarts: u32,
     max_restarts: u32,
+    copies: Copies,
     first: Option<FirstRung>,
 }
 
 impl DryRun {
     pub(super) fn of(
         ladder: &CommandLadder,
-        runs: &Path,
+        folder: PathBuf,
         max_restarts: u32,
+        copies: Copies,
         first: Option<FirstRung>,
     ) -> Result<Self, Failure> {
-        let folder = runs.join(format!("{}-N", ladder.name()));
         let rungs = ladder.rungs.len().max(1);
         let below = first.as_ref().map_or(0, |first| first.rung);
         let reached = rungs.min(below.saturating_add(max_restarts as usize).saturating_add(1));
         let launches = (0..reached).map(|rung| ladder.launch(rung, &folder, None)).collect::<Result<_, _>>()?;
         let restarts = if rungs > 1 || ladder.resumption.is_known() { max_restarts } else { 0 };
-        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts, max_restarts, first })
+        Ok(Self { folder, launches, out_of_reach: rungs - reached, restarts, max_restarts, copies, first })
     }
 
     pub(crate) fn text(&self, ladder: &CommandLadder) -> String {
@@ -59,10 +59,9 @@ impl DryRun {
         if self.restarts > 0 {
             text.push_str(&format!("{}\n", resume::rehearsal(&ladder.resumption)));
         }
-        let now = SystemTime::now();
-        let mut endangered = ladder.resumption.endangered(now);
-        endangered.extend(ladder.resumption.named(now, &endangered));
-        if !endangered.is_empty() {
+        let mut endangered = ladder.resumption.endangered(None);
+        endangered.extend(ladder.resumption.named(None, &endangered));
+        if !endangered.is_empty() && self.copies == Copies::Made {
             let pronoun = if endangered.len() == 1 { "it" } else { "them" };
             let names = resume::listed(endangered.iter().map(PathBuf::as_path));
             text.push_str(&format!("{names} would be copied first: the first start may write over {pronoun}\n"));

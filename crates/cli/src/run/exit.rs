@@ -1,10 +1,14 @@
 //! Exit codes of `lowtide run`, and what is said where a command is not run.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::{self, ExitCode};
 
 use lowtide_config::command::quoted;
 use lowtide_keep::{Chronicle, Conclusion, End, EndKind, KeepError};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::output::{BAD_INPUT, Failure, INTERRUPTED};
 use crate::run::dashes::is_bare_script;
@@ -17,24 +21,61 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
-/// The exit code for what happened: the command's own, unless memory ran out or a start could not be made.
-pub(super) fn code(chronicle: &Chronicle) -> u8 {
-    if let Some(error) = &chronicle.failure {
-        return code_of(error);
+/// How this process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// By itself.
+    Code(u8),
+    /// By the signal that ended the command: a shell that runs a loop ends it then, as it would for the command alone.
+    Signal(i32),
+}
+
+impl Exit {
+    /// For what happened: the command's own end, unless memory ran out or a start could not be made.
+    pub(super) fn of(chronicle: &Chronicle) -> Self {
+        let last = chronicle.starts.last();
+        let ran_out = last.is_some_and(|last| last.outcome == EndKind::OutOfMemory);
+        if let Some(error) = &chronicle.failure {
+            return Self::Code(if ran_out { OUT_OF_MEMORY } else { code_of(error) });
+        }
+        match chronicle.ending {
+            Conclusion::NoRungs
+            | Conclusion::LastRung
+            | Conclusion::SameOnEveryRung
+            | Conclusion::InputGone
+            | Conclusion::TooManyRestarts
+            | Conclusion::BatchChanged => Self::Code(OUT_OF_MEMORY),
+            Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => match (chronicle.signal, last) {
+                // Told to end while no command was running.
+                (Some(signal), _) => Self::Signal(signal),
+                (None, Some(last)) => match last.end {
+                    End::Code(code) => Self::Code(u8::try_from(code).unwrap_or(1)),
+                    End::Signal(signal) => Self::Signal(signal),
+                },
+                (None, None) => Self::Code(INTERRUPTED),
+            },
+        }
     }
-    match chronicle.ending {
-        Conclusion::NoRungs
-        | Conclusion::LastRung
-        | Conclusion::SameOnEveryRung
-        | Conclusion::InputGone
-        | Conclusion::TooManyRestarts
-        | Conclusion::BatchChanged => OUT_OF_MEMORY,
-        Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => match chronicle.starts.last() {
-            // Told to end between two starts.
-            Some(last) if last.outcome == EndKind::OutOfMemory => INTERRUPTED,
-            Some(last) => as_shell(last.end),
-            None => INTERRUPTED,
-        },
+
+    /// The exit code that a shell shows.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => u8::try_from(BY_SIGNAL + signal).unwrap_or(1),
+        }
+    }
+
+    /// Ends this process so, without a core dump of its own. What nobody can end by is a code.
+    pub(super) fn leave(self) -> ExitCode {
+        // The first process of a container ends by no signal of its own.
+        if let Self::Signal(signal) = self
+            && process::id() != 1
+        {
+            let _ = io::stdout().flush();
+            let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+            let _ = emulate_default_handler(signal);
+        }
+        ExitCode::from(self.code())
     }
 }
 
@@ -45,15 +86,6 @@ fn code_of(error: &KeepError) -> u8 {
         KeepError::Stuck { .. } => OUT_OF_MEMORY,
         _ => BAD_INPUT,
     }
-}
-
-/// The exit code that a shell would show.
-fn as_shell(end: End) -> u8 {
-    let code = match end {
-        End::Code(code) => code,
-        End::Signal(signal) => BY_SIGNAL + signal,
-    };
-    u8::try_from(code).unwrap_or(1)
 }
 
 /// What is said where a command cannot be started. A Python script by itself is given to Python.
@@ -110,6 +142,7 @@ fn hint(error: &KeepError) -> Option<&'static str> {
         KeepError::NoKey { .. } => "name keys as they stand in the file: --retry-config 'batch_size={micro}'",
         KeepError::Ambiguous { .. } => "set it in one place, or give it by a flag and say that with --retry-with",
         KeepError::ScriptChanged { .. } => "start it again: the next run reads the script as it is now",
+        KeepError::Unlisted { .. } => "--out names another folder for the run, such as /tmp/NAME",
         KeepError::Stuck { .. } => "they wait inside the kernel, often for a driver; `ps` shows them in state D",
         KeepError::File { .. } => "--out names another folder for logs",
         KeepError::System { .. } | KeepError::NoRoom { .. } => return None,
@@ -123,7 +156,7 @@ mod tests {
 
     #[test]
     fn codes_as_a_shell_has_them() {
-        let codes = [End::Code(0), End::Code(7), End::Signal(15), End::Signal(9)].map(as_shell);
+        let codes = [Exit::Code(0), Exit::Code(7), Exit::Signal(15), Exit::Signal(9)].map(Exit::code);
         assert_eq!(codes, [0, 7, 143, 137]);
     }
 }

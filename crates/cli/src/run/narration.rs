@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowtide_config::command::quoted;
 use lowtide_core::{Bytes, Event, counted};
@@ -131,10 +131,10 @@ pub(super) fn copy_line(copy: &ConfigCopy) -> String {
 /// What is said of what happens; `None` for what is better passed over.
 pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<String> {
     match notice {
-        Notice::Restart { number, launch, batch, checkpoint, damaged, refused } => {
+        Notice::Restart { number, launch, batch, checkpoint, damaged, refused, unclear } => {
             let resumption = &ladder.resumption;
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
-            let origin = resume::origin(resumption, *checkpoint, refused);
+            let origin = resume::origin(resumption, *checkpoint, refused, unclear);
             let mut text = format!("start {number} {origin}{batch}: {}", command_line(ladder, launch));
             let copies = launch.copies.iter().map(copy_line);
             for line in resume::remarks(resumption, *checkpoint, damaged).into_iter().chain(copies) {
@@ -145,6 +145,14 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
         Notice::Input { state } => input(*state).map(str::to_owned),
         Notice::Unresumable { instead } => Some(resume::unresumable(*instead)),
         Notice::Endangered { kept, resumed_from } => Some(resume::endangered(&ladder.resumption, kept, *resumed_from)),
+        Notice::Copying { bytes } => Some(format!(
+            "first copying {bytes} of checkpoints that the next start may write over (Ctrl-C ends the run, --no-copies skips \
+             this)"
+        )),
+        Notice::ThinnedOut { removed, left } => Some(format!(
+            "older copies of the same checkpoint were removed, the last {left} of earlier runs stay: {}",
+            resume::listed(removed.iter().map(PathBuf::as_path))
+        )),
         Notice::SetAside { file, target } => Some(format!(
             "{} of the start before is {} now: the next one would refuse to write over it",
             shown(file),
@@ -158,7 +166,7 @@ pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<Strin
             shown(&copy.original)
         )),
         Notice::Patience { grace } => Some(format!(
-            "it has {} s to end before it is killed; Ctrl-C once more kills it at once",
+            "it has {} s to end before it is killed; another Ctrl-C kills it at once",
             grace.as_secs_f64()
         )),
         Notice::Leftovers { processes } => {
@@ -174,10 +182,6 @@ const fn input(state: InputState) -> Option<&'static str> {
     match state {
         InputState::Rewound => Some("standard input is a file: the next start reads it again"),
         InputState::Typed => Some("what was typed is gone: the next start asks for it again"),
-        InputState::Unknown => Some(
-            "it is not known whether the command read from its standard input, a pipe: what it read is gone for the next \
-             start",
-        ),
         InputState::Whole | InputState::Gone => None,
     }
 }
@@ -280,8 +284,7 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::SameOnEveryRung => same_request(chronicle),
         Conclusion::BatchChanged => "memory ran out again, and the retry changed more than the micro-batch".to_owned(),
         Conclusion::InputGone => {
-            "memory ran out, and the command read its standard input from a pipe: what it read is gone for a retry"
-                .to_owned()
+            "memory ran out, and what the command read from its standard input, a pipe, is gone for a retry".to_owned()
         }
         Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
             "memory ran out, and no restart is allowed".to_owned()
@@ -321,7 +324,8 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         }
         Conclusion::TooManyRestarts => "--max-restarts allows more",
         Conclusion::InputGone => {
-            "give it a file, which a retry reads again from its beginning: lowtide run -- COMMAND < FILE"
+            "give it a file, which a retry reads again from its beginning: lowtide run -- COMMAND < FILE; or < /dev/null \
+             where it reads nothing"
         }
         // What stood in its way may be what the start before left there.
         Conclusion::Failed if chronicle.restarts > 0 && !last_ran_out(chronicle) => {

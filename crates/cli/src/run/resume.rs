@@ -1,5 +1,6 @@
 //! What `lowtide run` says of checkpoints: where a restart begins, what that does not restore, and what is kept safe.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -32,7 +33,12 @@ pub(super) fn listed<'a>(paths: impl ExactSizeIterator<Item = &'a Path>) -> Stri
 }
 
 /// Where a restart begins.
-pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>, refused: &[PathBuf]) -> String {
+pub(super) fn origin(
+    resumption: &Resumption,
+    checkpoint: Option<&Checkpoint>,
+    refused: &[Checkpoint],
+    unclear: &[PathBuf],
+) -> String {
     if let Some(checkpoint) = checkpoint {
         let step = checkpoint.step.map_or(String::new(), |step| format!(" at step {step}"));
         return format!("resumes from {}{step}", shown(&checkpoint.path));
@@ -49,8 +55,13 @@ pub(super) fn origin(resumption: &Resumption, checkpoint: Option<&Checkpoint>, r
         ResumeRule::Off => "begins at step 0 (--no-resume)".to_owned(),
         ResumeRule::Gap(_) => "begins at step 0".to_owned(),
         _ if resumption.patterns().is_empty() => "begins at step 0".to_owned(),
+        _ if !unclear.is_empty() => {
+            let here = env::current_dir().and_then(|here| here.canonicalize()).unwrap_or_default();
+            let names = listed(unclear.iter().map(|folder| folder.strip_prefix(&here).unwrap_or(folder)));
+            format!("begins at step 0 ({names} are new, and which of them is this run's is not known)")
+        }
         _ if !refused.is_empty() => {
-            let names = listed(refused.iter().map(PathBuf::as_path));
+            let names = listed(refused.iter().map(|it| it.path.as_path()));
             format!("begins at step 0 (it does not resume from {names})")
         }
         ResumeRule::Own(_) | ResumeRule::Trainer { .. } | ResumeRule::Call(_) => {

@@ -217,9 +217,12 @@ fn help_on_running() {
 
           --grace <TIME>
               How long the command may take to end after SIGTERM or a second Ctrl-C before it is killed:
-              10s, 2m, 500ms
+              10s, 2m, 500ms [default: 10s after a second SIGTERM or Ctrl-C, and all the time it wants
+              after the first]
 
-              [default: 10s]
+          --no-copies
+              Copy no checkpoints that a start may write over. Without it they are copied to
+              runs/NAME-N/before-start-K/ first
 
           --watch-memory[=<WHEN>]
               What every Python of the command that uses PyTorch writes into the run's folder when
@@ -285,7 +288,7 @@ fn help_on_running() {
       126  the command cannot be run
       127  the command is not there
       2    bad input to lowtide itself
-      any other is the command's own; 128 + N where signal N ended it
+      any other is the command's own; a signal that ended it ends lowtide too (128 + N in shells)
     ");
     assert_eq!(stdout(&["help", "run"]), stdout(&["run", "--help"]));
 }

@@ -15,6 +15,9 @@ use std::time::SystemTime;
 use lowtide_disk::read_text;
 use lowtide_tensorfile::Tree;
 
+use crate::command::contents::{Contents, written};
+use crate::command::start_folders::StartFolders;
+use crate::command::strays::may_be_state;
 use crate::command::wholeness::{Form, is_whole};
 
 /// What the names of folders begin with in which checkpoints are kept safe.
@@ -31,6 +34,8 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// The step that it was written at, where it says so.
     pub step: Option<u64>,
+    /// When it was written.
+    pub written: SystemTime,
 }
 
 /// What a look for a checkpoint found.
@@ -42,6 +47,8 @@ pub(crate) struct CheckpointSearch {
     pub(crate) damaged: Vec<PathBuf>,
     /// Newer ones that a start could not resume from.
     pub(crate) refused: Vec<PathBuf>,
+    /// Folders that the last start may have made, or another run meanwhile: what is in them is not looked at.
+    pub(crate) unclear: Vec<PathBuf>,
 }
 
 /// Where checkpoints are, and what is known of them.
@@ -52,24 +59,45 @@ pub(crate) struct CheckpointKind {
     /// The file that is written last, where they are folders.
     pub(crate) last_file: Option<&'static str>,
     pub(crate) form: Form,
+    /// Patterns of folders that each start makes anew.
+    pub(crate) start_folders: Vec<String>,
 }
 
 impl CheckpointKind {
     /// The newest file or folder that was written since a moment, is whole and was not refused. An older one is another
-    /// run's, and memory may have run out while the newest was being written.
-    pub(crate) fn newest(&self, since: SystemTime, refused: &[PathBuf]) -> CheckpointSearch {
-        let mut search = CheckpointSearch::default();
-        for path in self.by_age(since) {
-            if refused.contains(&path) {
+    /// run's, and memory may have run out while the newest was being written. One that was refused and is written anew is
+    /// another one.
+    pub(crate) fn newest(&self, since: SystemTime, refused: &[Checkpoint], own: &StartFolders) -> CheckpointSearch {
+        let mut search = CheckpointSearch { unclear: own.unclear.clone(), ..CheckpointSearch::default() };
+        for (written, path) in self.dated(since) {
+            if own.is_anothers(&path) {
+                continue;
+            }
+            if refused.iter().any(|it| it.path == path && it.written == written) {
                 search.refused.push(path);
-            } else if !self.is_whole(&path) {
+            } else if !self.is_whole(&path) || !self.is_of_since(&path, since) {
                 search.damaged.push(path);
             } else {
                 let step = step_of(&path);
-                return CheckpointSearch { found: Some(Checkpoint { path, step }), ..search };
+                return CheckpointSearch { found: Some(Checkpoint { path, step, written }), ..search };
             }
         }
         search
+    }
+
+    /// Whether a checkpoint is all of what was written since a moment. A folder of an earlier run that is written over in its
+    /// place is half of each, until what is written last is there.
+    fn is_of_since(&self, path: &Path, since: SystemTime) -> bool {
+        if let Some(last) = self.last_file.filter(|_| path.is_dir()) {
+            return written(&path.join(last)).is_some_and(|written| written >= since);
+        }
+        let files = Contents::of(path).files;
+        files.iter().filter(|file| may_be_state(&file.place)).all(|file| file.written >= Some(since))
+    }
+
+    /// Whether a whole one was written since a moment into a folder that is not another run's.
+    pub(crate) fn has_one(&self, since: SystemTime, own: &StartFolders) -> bool {
+        self.newest(since, &[], own).found.is_some()
     }
 
     /// Whether a checkpoint is whole. A folder has the file that is written last, where that is known.
@@ -79,18 +107,25 @@ impl CheckpointKind {
 
     /// All that was written since a moment, the newest first; not what is kept safe of earlier starts.
     pub(crate) fn by_age(&self, since: SystemTime) -> Vec<PathBuf> {
-        let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
-        let is_kept = |path: &PathBuf| {
-            let folder = path.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
-            folder.starts_with(BEFORE) && folder.contains("-start-")
-        };
+        self.dated(since).into_iter().map(|(_, path)| path).collect()
+    }
+
+    fn dated(&self, since: SystemTime) -> Vec<(SystemTime, PathBuf)> {
+        let is_kept = |path: &PathBuf| path.parent().and_then(Path::file_name).is_some_and(is_kept_folder);
         let found = self.patterns.iter().filter_map(|pattern| glob::glob(pattern).ok()).flatten().flatten();
         let found = found.filter(|path| !is_kept(path)).filter_map(|path| Some((written(&path)?, path)));
         let mut found: Vec<(SystemTime, PathBuf)> = found.filter(|(time, _)| *time >= since).collect();
         found.sort();
         found.dedup();
-        found.into_iter().rev().map(|(_, path)| path).collect()
+        found.reverse();
+        found
     }
+}
+
+/// Whether a folder has a name of those in which checkpoints are kept safe: `before-start-2`, `before-train-1-start-2`.
+pub(crate) fn is_kept_folder(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.strip_prefix(BEFORE).is_some_and(|rest| rest.starts_with("start-") || rest.contains("-start-"))
 }
 
 /// Where checkpoints of files have their step.
@@ -135,7 +170,12 @@ mod tests {
     const ZIP: &[u8] = b"PK\x03\x04 a file PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
     fn kind(pattern: &Path, last_file: Option<&'static str>) -> CheckpointKind {
-        CheckpointKind { patterns: vec![pattern.display().to_string()], last_file, form: Form::Torch }
+        let patterns = vec![pattern.display().to_string()];
+        CheckpointKind { patterns, last_file, form: Form::Torch, start_folders: Vec::new() }
+    }
+
+    fn newest(kind: &CheckpointKind, since: SystemTime, refused: &[Checkpoint]) -> CheckpointSearch {
+        kind.newest(since, refused, &StartFolders::default())
     }
 
     #[test]
@@ -150,19 +190,22 @@ mod tests {
             let file = File::options().append(true).open(path).unwrap();
             file.set_modified(if seconds < 0 { begun - offset } else { begun + offset }).unwrap();
         };
-        assert_eq!(kind.newest(begun, &[]), CheckpointSearch::default());
+        assert_eq!(newest(&kind, begun, &[]), CheckpointSearch::default());
         written("old.pt", ZIP, -10);
-        assert_eq!(kind.newest(begun, &[]), CheckpointSearch::default());
+        assert_eq!(newest(&kind, begun, &[]), CheckpointSearch::default());
         written("a.pt", ZIP, 20);
         written("b.pt", ZIP, 10);
         written("half.pt", &ZIP[..12], 30);
         let path = |name| folder.path().join(name);
-        let found = |name| Some(Checkpoint { path: path(name), step: None });
+        let checkpoint =
+            |name, seconds| Checkpoint { path: path(name), step: None, written: begun + Duration::from_secs(seconds) };
         let damaged = || vec![path("half.pt")];
-        let search = CheckpointSearch { found: found("a.pt"), damaged: damaged(), refused: Vec::new() };
-        assert_eq!(kind.newest(begun, &[]), search);
-        let search = CheckpointSearch { found: found("b.pt"), damaged: damaged(), refused: vec![path("a.pt")] };
-        assert_eq!(kind.newest(begun, &[path("a.pt")]), search);
+        let found = |checkpoint| CheckpointSearch { found: Some(checkpoint), damaged: damaged(), ..Default::default() };
+        assert_eq!(newest(&kind, begun, &[]), found(checkpoint("a.pt", 20)));
+        let search = CheckpointSearch { refused: vec![path("a.pt")], ..found(checkpoint("b.pt", 10)) };
+        assert_eq!(newest(&kind, begun, &[checkpoint("a.pt", 20)]), search);
+        // Written anew, it is another one.
+        assert_eq!(newest(&kind, begun, &[checkpoint("a.pt", 15)]), found(checkpoint("a.pt", 20)));
         let all = ["half.pt", "a.pt", "b.pt", "old.pt"].map(path);
         assert_eq!(kind.by_age(SystemTime::UNIX_EPOCH), all);
     }
@@ -186,8 +229,37 @@ mod tests {
         // The Trainer writes its state last.
         let folders = named("checkpoint-*");
         fs::write(named("checkpoint-8").join("optimizer.pt"), ZIP).unwrap();
-        let found = |last_file| kind(&folders, last_file).newest(SystemTime::UNIX_EPOCH, &[]).found.map(|it| it.path);
+        let found = |last_file| newest(&kind(&folders, last_file), SystemTime::UNIX_EPOCH, &[]).found.map(|it| it.path);
         assert_eq!(found(None), Some(named("checkpoint-8")));
         assert_eq!(found(Some(TRAINER_STATE)), Some(named("checkpoint-7")));
+    }
+    #[test]
+    fn a_folder_that_is_written_over_in_its_place_is_this_runs_when_all_of_it_is() {
+        let top = tempfile::tempdir().unwrap();
+        let step = top.path().join("step_500");
+        fs::create_dir(&step).unwrap();
+        let begun = SystemTime::now() - Duration::from_secs(100);
+        let write = |name: &str, age: u64| {
+            fs::write(step.join(name), ZIP).unwrap();
+            let file = File::options().append(true).open(step.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        };
+        let is_found = |last_file| newest(&kind(&top.path().join("step_*"), last_file), begun, &[]).found.is_some();
+        for (name, age) in [("model.pt", 900), ("optimizer.pt", 900), ("args.json", 900), ("random_states_0.pkl", 900)]
+        {
+            write(name, age);
+        }
+        File::open(&step).unwrap().set_modified(SystemTime::now() - Duration::from_secs(900)).unwrap();
+        let last = Some("random_states_0.pkl");
+        assert_eq!([is_found(None), is_found(last)], [false, false]);
+        // Memory ran out between the two.
+        write("model.pt", 50);
+        assert_eq!([is_found(None), is_found(last)], [false, false]);
+        write("optimizer.pt", 49);
+        write("random_states_0.pkl", 48);
+        assert_eq!([is_found(None), is_found(last)], [true, true]);
+        // Of more processes than this run has.
+        write("random_states_1.pkl", 900);
+        assert_eq!([is_found(None), is_found(last)], [false, true]);
     }
 }

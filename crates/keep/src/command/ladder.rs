@@ -9,17 +9,20 @@ use lowtide_trainers::{Access, Flag, Preset, processes, script_path};
 use crate::command::discovery::{Discovery, RungGap};
 use crate::command::recipe::Recipe;
 use crate::command::resume::Resumption;
+use crate::command::script_copy::deaf_option;
 use crate::command::shell::{InShell, deaf_script};
 use crate::command::template::Values;
+use crate::inside::allocator;
 use crate::inside::door::PATHS;
-use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest, Template};
+use crate::inside::request::is_python_command;
+use crate::{BatchSplit, CommandRequest, ConfigCopy, KeepError, Launch, ResumeRequest, StandIn, Template};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
 pub struct CommandLadder {
     /// The command as it was given.
     pub command: Vec<OsString>,
-    /// Variables that every start gets besides those that are there.
+    /// Variables that every start gets besides those that are there, where something of ours comes into its Pythons.
     pub environment: Vec<(OsString, OsString)>,
     /// The trainer that was named or found.
     pub preset: Option<Preset>,
@@ -37,11 +40,6 @@ pub struct CommandLadder {
     pub in_shell: Option<InShell>,
     recipe: Recipe,
 }
-
-/// The variable by which PyTorch's allocator is told to grow its segments instead of leaving gaps between them.
-const ALLOCATOR: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
-/// Variables by which a person chooses that for themselves.
-const ALLOCATOR_CHOSEN: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
 
 impl CommandLadder {
     /// Finds out what is to be run.
@@ -65,8 +63,9 @@ impl CommandLadder {
             Some(batch) => batch.smaller(),
             None => Vec::new(),
         };
-        let chosen = ALLOCATOR_CHOSEN.iter().any(|name| (access.variable)(name).is_some());
-        let environment = if chosen { Vec::new() } else { vec![(ALLOCATOR.0.into(), ALLOCATOR.1.into())] };
+        // Nothing comes into another one, which might be told what it does not know.
+        let listens = is_python_command(&request.command, access) && deaf_option(&request.command).is_none();
+        let environment = allocator::setting(access.variable).filter(|_| listens).into_iter().collect();
         let trainer = preset.or_else(|| Preset::of_command(&request.command, access));
         let resumption = Resumption::read(&request, trainer, access)?;
         let in_shell = InShell::find(&request.command, access);
@@ -100,6 +99,11 @@ impl CommandLadder {
             Some(preset) if !preset.shares_accumulation() => each.checked_mul(self.group),
             _ => Some(each),
         }
+    }
+
+    /// Starts get no variables of ours: they are for Pythons that something comes into.
+    pub fn leave_environment(&mut self) {
+        self.environment.clear();
     }
 
     /// Whether what is added to the command line reaches the program: it does not where a shell has its script in one word.
@@ -149,6 +153,16 @@ impl CommandLadder {
         let template = Template::read(&flag.with(samples))?;
         launch.command = template.applied(&launch.command, Values::default());
         Ok(())
+    }
+
+    /// Why a run in this folder cannot change the script, where that is so.
+    ///
+    /// # Errors
+    ///
+    /// Python cannot be told of the folder.
+    pub fn can_change(&self, folder: &Path) -> Result<(), KeepError> {
+        let launch = self.launch(self.rungs.len().saturating_sub(1), folder, None)?;
+        launch.copies.iter().filter_map(|copy| copy.stand_in.as_ref()).try_for_each(StandIn::can_be_taken)
     }
 
     /// The start of a rung. The first rung is the command as it was given.
@@ -213,8 +227,10 @@ mod tests {
     fn rungs(ladder: &CommandLadder) -> Vec<String> {
         let launch = |rung| ladder.launch(rung, Path::new("f"), None).unwrap();
         let told = |launch: Launch| {
-            let environment: Vec<String> = launch.environment[1..]
+            let environment: Vec<String> = launch
+                .environment
                 .iter()
+                .filter(|(name, _)| name != "PYTORCH_CUDA_ALLOC_CONF")
                 .map(|(name, value)| format!("{}={} ", name.display(), value.display()))
                 .collect();
             format!("{}{}", environment.concat(), quoted(&launch.command))
@@ -372,10 +388,12 @@ mod tests {
     #[test]
     fn the_allocator_is_set_unless_somebody_did() {
         let chosen = |name: &str| (name == "PYTORCH_ALLOC_CONF").then(|| OsString::from("x"));
-        let ladder =
-            CommandLadder::make(request("t"), &Access { variable: &chosen, read: &file, cards: &|| 0 }).unwrap();
-        assert!(ladder.environment.is_empty());
-        assert_eq!(made(request("t")).unwrap().environment.len(), 1);
+        let access = Access { variable: &chosen, read: &file, cards: &|| 0 };
+        assert!(CommandLadder::make(request("python t.py"), &access).unwrap().environment.is_empty());
+        let is_set = |command: &str| !made(request(command)).unwrap().environment.is_empty();
+        assert!(is_set("python t.py") && is_set("torchrun t.py"));
+        // Nothing of ours comes in there, and a PyTorch before 2.1 would fail by it.
+        assert!(!is_set("./trainer") && !is_set("python -I t.py"));
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! How starts of a command resume from checkpoints: in the user's own words, or as a known trainer does it.
 
-use std::ffi::OsString;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lowtide_config::command::is_python;
 use lowtide_trainers::{
-    Access, Beginning, CheckpointPlace, NamedCheckpoints, Preset, ResumeCall, ResumeGap, checkpoints, named_checkpoints,
+    Access, Beginning, CheckpointPlace, NamedCheckpoints, Preset, ResumeCall, ResumeGap, checkpoints,
+    named_checkpoints, script,
 };
 
-use crate::command::checkpoint::{CheckpointKind, CheckpointSearch};
+use crate::command::checkpoint::{BEFORE, CheckpointKind, CheckpointSearch};
+use crate::command::discovery::named_files;
+use crate::command::start_folders::StartFolders;
 use crate::command::strays::strays;
 use crate::command::template::Values;
 use crate::command::wholeness::{Form, is_whole};
-use crate::{CommandRequest, KeepError, Launch, ResumeRequest, Template};
+use crate::{Checkpoint, CommandRequest, KeepError, Launch, ResumeRequest, Template};
 
 /// How starts of a command resume from checkpoints.
 #[derive(Debug, Clone)]
@@ -31,6 +35,8 @@ pub struct Resumption {
     kept: Vec<PathBuf>,
     /// Checkpoints that the command itself names.
     named: NamedCheckpoints,
+    /// The command's words, its script and the files of settings that it names.
+    texts: Vec<String>,
 }
 
 /// How a restart resumes.
@@ -59,16 +65,20 @@ impl Resumption {
         preset: Option<Preset>,
         access: &Access<'_>,
     ) -> Result<Self, KeepError> {
-        let named = named_checkpoints(&request.command, access);
+        let files = named_files(&request.command, access);
+        let named = named_checkpoints(&request.command, &files, access);
+        let words = request.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let files = files.into_iter().chain(script(&request.command, access)).map(|file| file.text);
+        let texts = words.chain(files).collect();
         if let ResumeRequest::Own { template, pattern } = &request.resume {
             let template = own_template(template)?;
             if let Err(error) = glob::Pattern::new(pattern) {
                 return Err(KeepError::Pattern { pattern: pattern.clone(), detail: error.to_string() });
             }
+            let beginning = if template.is_on(&request.command) { Beginning::Resumes } else { Beginning::MayOverwrite };
             let (rule, patterns) = (ResumeRule::Own(template), vec![pattern.clone()]);
-            let beginning = Beginning::Overwrites;
-            let kind = CheckpointKind { patterns, last_file: None, form: Form::Own };
-            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new(), named });
+            let kind = CheckpointKind { patterns, last_file: None, form: Form::Own, start_folders: Vec::new() };
+            return Ok(Self { rule, beginning, kind, call: None, kept: Vec::new(), named, texts });
         }
         let known = checkpoints(preset, &request.command, access);
         let rule = match known.resume {
@@ -79,10 +89,12 @@ impl Resumption {
             }
             Err(gap) => ResumeRule::Gap(gap),
         };
-        let patterns = known.places.iter().map(pattern).collect();
-        let kept = known.kept.iter().map(PathBuf::from).collect();
-        let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch };
-        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept, named })
+        let patterns = known.places.iter().map(|place| pattern(place, place.names)).collect();
+        let start_folders = known.places.iter().filter_map(|place| Some(pattern(place, place.start_folder?))).collect();
+        // What is there before the first start is the user's own: a start that refuses to write over it writes elsewhere.
+        let kept = known.kept.iter().map(PathBuf::from).filter(|file| fs::symlink_metadata(file).is_err()).collect();
+        let kind = CheckpointKind { patterns, last_file: known.last_file, form: Form::Torch, start_folders };
+        Ok(Self { rule, beginning: known.beginning, kind, call: known.call, kept, named, texts })
     }
 
     /// Where checkpoints are, as patterns of file names.
@@ -123,61 +135,66 @@ impl Resumption {
 
     /// The checkpoint that a restart resumes from: the newest whole one that was written since a moment, but for those
     /// that a start could not resume from.
-    pub(crate) fn search(&self, since: SystemTime, refused: &[PathBuf]) -> CheckpointSearch {
-        if self.is_known() { self.kind.newest(since, refused) } else { CheckpointSearch::default() }
+    pub(crate) fn search(&self, since: SystemTime, refused: &[Checkpoint], own: &StartFolders) -> CheckpointSearch {
+        if self.is_known() { self.kind.newest(since, refused, own) } else { CheckpointSearch::default() }
     }
 
     /// Whether a start since a moment wrote a whole checkpoint.
-    pub(crate) fn wrote_one(&self, since: SystemTime) -> bool {
-        self.kind.by_age(since).iter().any(|path| self.kind.is_whole(path))
+    pub(crate) fn wrote_one(&self, since: SystemTime, own: &StartFolders) -> bool {
+        self.kind.has_one(since, own)
+    }
+
+    /// Folders that each start makes anew, as patterns.
+    pub(crate) fn start_folders(&self) -> &[String] {
+        &self.kind.start_folders
     }
 
     /// The checkpoints that a start from step 0 may write over, whoever wrote them, the newest first. Where nothing says
-    /// where checkpoints are, the files since a moment that look like some.
+    /// where checkpoints are, what looks like some and was written since the run began; before its first start that is
+    /// nothing, and a look through all folders would be in vain.
     #[must_use]
-    pub fn endangered(&self, since: SystemTime) -> Vec<PathBuf> {
+    pub fn endangered(&self, since: Option<SystemTime>) -> Vec<PathBuf> {
         match self.beginning {
-            Beginning::Overwrites if self.kind.patterns.is_empty() => {
-                let strays = strays(Path::new("."), since).into_iter();
+            Beginning::Beside | Beginning::Resumes => Vec::new(),
+            Beginning::Overwrites | Beginning::MayOverwrite if !self.kind.patterns.is_empty() => {
+                self.kind.by_age(SystemTime::UNIX_EPOCH)
+            }
+            Beginning::Overwrites | Beginning::MayOverwrite => {
+                let strays = since.into_iter().flat_map(|since| strays(Path::new("."), since));
                 strays.map(|stray| stray.strip_prefix(".").map(Path::to_owned).unwrap_or(stray)).collect()
             }
-            Beginning::Overwrites => self.kind.by_age(SystemTime::UNIX_EPOCH),
-            Beginning::Beside | Beginning::Resumes => Vec::new(),
         }
     }
 
     /// Checkpoints that the command names itself and that a start from step 0 may write over: files of any age, and what was
     /// written into named folders since a moment. What else is in danger is not among them.
     #[must_use]
-    pub fn named(&self, since: SystemTime, others: &[PathBuf]) -> Vec<PathBuf> {
+    pub fn named(&self, since: Option<SystemTime>, others: &[PathBuf]) -> Vec<PathBuf> {
         if self.beginning == Beginning::Resumes {
             return Vec::new();
         }
         let files = self.named.files.iter().map(PathBuf::from).filter(|file| file.is_file());
-        let folders = self.named.folders.iter().flat_map(|folder| strays(Path::new(folder), since));
-        let places = |paths: &[PathBuf]| -> Vec<_> { paths.iter().map(|path| path.canonicalize().ok()).collect() };
-        let others = places(others);
-        let mut named: Vec<PathBuf> = Vec::new();
-        for path in files.chain(folders) {
-            let place = path.canonicalize().ok();
-            if !others.contains(&place) && !places(&named).contains(&place) {
-                named.push(path);
-            }
-        }
-        named
+        let folders = since
+            .into_iter()
+            .flat_map(|since| self.named.folders.iter().flat_map(move |folder| strays(Path::new(folder), since)));
+        let mut known: HashSet<Option<PathBuf>> = others.iter().map(|path| path.canonicalize().ok()).collect();
+        files.chain(folders).filter(|path| known.insert(path.canonicalize().ok())).collect()
     }
 
-    /// Whether the command may need the checkpoints that it names where they are.
-    pub(crate) fn may_read_named(&self) -> bool {
-        self.named.may_be_read
+    /// Whether the command names a folder in which checkpoints are kept, or what is in it.
+    pub(crate) fn mentions(&self, folder: &Path) -> bool {
+        let Some(name) = folder.file_name().and_then(OsStr::to_str) else { return false };
+        // All runs have a `before-start-1`.
+        let run = folder.parent().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or_default();
+        let name = if name.starts_with(&format!("{BEFORE}start-")) { format!("{run}/{name}") } else { name.to_owned() };
+        self.texts.iter().any(|text| text.contains(&name))
     }
 
     /// The newest whole checkpoint of any age, and when it was written.
     #[must_use]
     pub fn newest(&self) -> Option<(PathBuf, SystemTime)> {
-        let path = self.kind.newest(SystemTime::UNIX_EPOCH, &[]).found?.path;
-        let written = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok()?;
-        Some((path, written))
+        let newest = self.kind.newest(SystemTime::UNIX_EPOCH, &[], &StartFolders::default()).found?;
+        Some((newest.path, newest.written))
     }
 
     /// Whether a checkpoint is whole, wherever it is.
@@ -230,10 +247,10 @@ fn own_template(text: &str) -> Result<Template, KeepError> {
     }
 }
 
-fn pattern(place: &CheckpointPlace) -> String {
+fn pattern(place: &CheckpointPlace, names: &str) -> String {
     let folder = glob::Pattern::escape(place.folder.trim_end_matches('/'));
     match &*folder {
-        "." => place.names.to_owned(),
-        folder => format!("{folder}/{}", place.names),
+        "." => names.to_owned(),
+        folder => format!("{folder}/{names}"),
     }
 }

@@ -42,12 +42,19 @@ impl StandIn {
         self.door().enter(launch, own);
     }
 
+    /// Whether Python can be told of the folder.
+    pub(crate) fn can_be_taken(&self) -> Result<(), KeepError> {
+        let unlisted = || KeepError::Unlisted { folder: self.folder.clone() };
+        self.door().can_be_listed().then_some(()).ok_or_else(unlisted)
+    }
+
     fn door(&self) -> Door {
         Door { folder: self.folder.clone() }
     }
 
     /// Writes what Python reads at its start.
     fn write(&self, copy: &ConfigCopy) -> Result<(), KeepError> {
+        self.can_be_taken()?;
         let real = |path: &Path| path.canonicalize().map_err(KeepError::file(path));
         let original = real(&copy.original)?;
         let now = fs::read(&original).map_err(KeepError::file(&original))?;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-use lowtide_config::command::{at_script, replace, split};
+use lowtide_config::command::{at_script, replace, split, value};
 use lowtide_trainers::Preset;
 
 use crate::{BatchSplit, KeepError};
@@ -29,7 +29,8 @@ pub(crate) struct Values<'a> {
     pub(crate) checkpoint: Option<&'a OsStr>,
 }
 
-const PLACES: [&str; 3] = ["{micro}", "{accum}", "{checkpoint}"];
+const CHECKPOINT: &str = "{checkpoint}";
+const PLACES: [&str; 3] = ["{micro}", "{accum}", CHECKPOINT];
 
 impl Template {
     /// What a retry changes for a trainer whose flags are known.
@@ -89,6 +90,24 @@ impl Template {
     /// Whether a place is named in it.
     pub(crate) fn has(&self, place: &str) -> bool {
         self.words.iter().any(|word| word.value.as_ref().map_or(&word.name, |(_, value)| value).contains(place))
+    }
+
+    /// Whether a command line has these settings already: those with a place for a checkpoint, with any value, or all of
+    /// them where none has one.
+    pub(crate) fn is_on(&self, command: &[OsString]) -> bool {
+        let own = at_script(command).1;
+        let is_place = |word: &&TemplateWord| word.value.as_ref().is_some_and(|(_, it)| it.contains(CHECKPOINT));
+        let given =
+            |word: &TemplateWord| value(own, &word.name).filter(|it| !["", "None", "null"].iter().any(|no| it == no));
+        let is_same = |word: &TemplateWord| match &word.value {
+            Some((_, value)) => given(word).is_some_and(|it| it == OsStr::new(value)),
+            None => own.iter().any(|it| *it == *word.name),
+        };
+        let mut places = self.words.iter().filter(is_place).peekable();
+        match places.peek() {
+            Some(_) => places.all(|word| given(word).is_some()),
+            None => self.words.iter().all(is_same),
+        }
     }
 
     /// The name of the setting whose whole value is this place.
@@ -214,6 +233,28 @@ mod tests {
         let expected: Vec<OsString> = vec!["t".into(), "--resume".into(), name.into(), "--again".into()];
         assert_eq!(template.applied(&words("t --again --resume x"), values)[3], name);
         assert_eq!(template.applied(&words("t"), values), expected);
+    }
+
+    #[test]
+    fn settings_that_are_there_already() {
+        let is_on = |template: &str, command: &str| Template::read(template).unwrap().is_on(&words(command));
+        for (template, command) in [
+            ("--resume {checkpoint}", "python t.py --bs 4 --resume out/last.pt"),
+            ("--resume={checkpoint} --again", "python t.py --resume=a.pt"),
+            ("--init_from=resume", "python t.py --init_from=resume"),
+            ("--resume", "python t.py --resume"),
+        ] {
+            assert!(is_on(template, command), "{template} on {command}");
+        }
+        for (template, command) in [
+            ("--resume {checkpoint}", "python t.py --resume-not out/last.pt"),
+            ("--resume {checkpoint}", "python t.py --resume ''"),
+            ("--resume {checkpoint}", "torchrun --resume a.pt t.py"),
+            ("--init_from=resume", "python t.py --init_from=scratch"),
+            ("--resume --again", "python t.py --resume"),
+        ] {
+            assert!(!is_on(template, command), "{template} on {command}");
+        }
     }
 
     #[test]

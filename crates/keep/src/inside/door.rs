@@ -73,10 +73,14 @@ impl Door {
 
     /// Puts the folder before all others where the command looks for modules; `own` is what it has of its own.
     pub(crate) fn enter(&self, launch: &mut Launch, own: Option<OsString>) {
-        let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
-        let joined = |rest: Option<&OsStr>| {
-            let rest = rest.map(env::split_paths).into_iter().flatten();
-            env::join_paths(std::iter::once(folder.clone()).chain(rest)).unwrap_or_else(|_| folder.clone().into())
+        if !self.can_be_listed() {
+            return;
+        }
+        let folder = self.path().into_os_string();
+        // A folder without a name is the one that the command runs in; a variable without a value names none.
+        let joined = |rest: Option<&OsStr>| match rest.filter(|rest| !rest.is_empty()) {
+            Some(rest) => [folder.as_os_str(), rest].join(OsStr::new(":")),
+            None => folder.clone(),
         };
         // `env PYTHONPATH=src python train.py` has its own.
         for word in &mut launch.command {
@@ -94,8 +98,11 @@ impl Door {
 
     /// Whether the folder can stand in `PYTHONPATH`, which has colons between folders.
     pub(crate) fn can_be_listed(&self) -> bool {
-        let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
-        env::join_paths([folder]).is_ok()
+        env::join_paths([self.path()]).is_ok()
+    }
+
+    fn path(&self) -> PathBuf {
+        std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone())
     }
 
     /// Removes the folder, where nothing was run.
@@ -129,7 +136,18 @@ mod tests {
         };
         assert_eq!(entered("python t.py", None), ("python t.py".to_owned(), "/r/retry-1".to_owned()));
         assert_eq!(entered("python t.py", Some("a:b")).1, "/r/retry-1:a:b");
+        // Set and empty: Python itself would not look into the folder that it runs in.
+        assert_eq!(entered("python t.py", Some("")).1, "/r/retry-1");
+        assert_eq!(entered("env PYTHONPATH= python t.py", None).0, "env PYTHONPATH=/r/inside-1:/r/retry-1 python t.py");
         let words = "env PYTHONPATH=/r/inside-1:/r/retry-1:src python t.py";
         assert_eq!(entered("env PYTHONPATH=src python t.py", None).0, words);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_takes_nothing_away() {
+        let environment = vec![(PATHS.into(), "src".into())];
+        let mut launch = Launch { command: vec!["python".into()], environment, copies: Vec::new() };
+        Door { folder: "/runs/at 10:20".into() }.enter(&mut launch, None);
+        assert_eq!(launch.environment, [(PATHS.into(), "src".into())]);
     }
 }

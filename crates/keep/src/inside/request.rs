@@ -23,6 +23,12 @@ pub struct Inside {
 }
 
 impl Inside {
+    /// Whether nothing is put into them.
+    #[must_use]
+    pub fn is_nothing(self) -> bool {
+        self.memory == MemoryWatch::Off && self.guard == TrainerGuard::Off && self.reserve.is_none()
+    }
+
     /// The parts of the next start, after those that were, for a run that has this folder.
     pub(crate) fn parts(self, folder: &Path, starts: &[StartRecord]) -> Vec<Part> {
         let reserve = self.reserve.and_then(|bytes| host_reserve::part(bytes, folder, starts));

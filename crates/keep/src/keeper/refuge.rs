@@ -5,23 +5,27 @@
 //! system: on the same one many need no room for it, and what is moved is only renamed.
 //!
 //! All that match are kept, and not the newest alone: a start from step 0 comes by every step again. They are copied as
-//! long as that takes no more than half of the room that is left, the newest first, and moved where it would take more. Of
+//! long as that takes no more than half of the room that is left, the newest first. Where it would take more they stay where
+//! they are, for the script may need them there: only what certainly begins at step 0 may find them gone. Of
 //! scripts that nothing is known of, the files that the run wrote and that look like checkpoints are brought to safety
-//! (`keep/command/strays.rs`), and those that the command names, whoever wrote them. What it may read too
-//! is copied, or stays where it is.
+//! (`keep/command/strays.rs`), and those that the command names, whoever wrote them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lowtide_core::Bytes;
-use lowtide_disk::{DiskError, PartialFile, move_to, write_folder};
+use lowtide_disk::move_to;
 
 use crate::KeepError;
-use crate::command::checkpoint::BEFORE;
+use crate::command::checkpoint::{BEFORE, is_kept_folder};
+use crate::command::contents::Contents;
+use crate::keeper::copy::{CopyError, copy};
+use crate::keeper::origins;
 
 /// A checkpoint that was brought to safety, or could not be.
 #[derive(Debug)]
@@ -52,40 +56,99 @@ pub enum Refuge {
 /// How checkpoints are brought to safety.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// They stay, for the script may read them.
+    /// They stay, for the script may read them, also where there is no room for a copy.
     Copy,
-    /// They stay, also where there is no room for a copy.
-    CopyOnly,
+    /// They stay where there is room for a copy: the script reads none of them.
+    CopyOrMove,
     /// They do not stay, for the script would resume from them.
     Aside,
 }
 
-/// Deeper than any checkpoint.
-const DEEPEST: usize = 8;
+/// The start before which checkpoints are brought to safety.
+pub(crate) struct Occasion<'a> {
+    /// The folder of the run.
+    pub(crate) run: &'a Path,
+    /// The number of the start, from 1.
+    pub(crate) start: usize,
+    /// Whether a checkpoint is whole.
+    pub(crate) is_whole: &'a dyn Fn(&Path) -> bool,
+}
 
-/// Brings checkpoints to safety before a start of a run, in their order.
+/// A checkpoint that is to be brought to safety.
+struct Candidate {
+    path: PathBuf,
+    contents: Contents,
+    /// The copy of it that is there already.
+    earlier: Option<PathBuf>,
+}
+
+/// Brings checkpoints to safety before a start of a run, in their order. `before_piece` is called before each piece that is
+/// written, with the size of all that may have to be; where it breaks off, the rest stays as it is.
 pub(crate) fn keep_safe(
     checkpoints: &[PathBuf],
     way: Way,
-    run: &Path,
-    start: usize,
-    is_whole: impl Fn(&Path) -> bool,
+    occasion: &Occasion<'_>,
+    before_piece: &mut dyn FnMut(Bytes) -> ControlFlow<()>,
 ) -> Vec<KeptCheckpoint> {
-    let mut folders = HashMap::new();
-    let keep = |checkpoint: &PathBuf| {
-        let (is_whole, size) = (is_whole(checkpoint), Bytes(size(checkpoint, DEEPEST)));
-        let refuge = refuge(checkpoint, way, &mut folders, run, || free_folder(checkpoint, run, start));
-        KeptCheckpoint { checkpoint: checkpoint.clone(), is_whole, size, refuge }
-    };
     let is_link_to_another = |link: &PathBuf| {
         let target = link.canonicalize().ok();
         link.is_symlink() && checkpoints.iter().any(|other| other != link && other.canonicalize().ok() == target)
     };
-    checkpoints.iter().filter(|it| !is_link_to_another(it)).map(keep).collect()
+    let candidates = checkpoints.iter().filter(|it| !is_link_to_another(it));
+    let mut places: HashMap<&Path, Vec<PathBuf>> = HashMap::new();
+    let candidates = candidates.map(|path| {
+        let copies = places.entry(parent(path)).or_insert_with_key(|parent| match way {
+            Way::Aside => Vec::new(),
+            Way::Copy | Way::CopyOrMove => earlier(parent, occasion.run).collect(),
+        });
+        Candidate::new(path, copies)
+    });
+    let candidates: Vec<Candidate> = candidates.collect();
+    let written = candidates.iter().filter(|it| it.earlier.is_none()).map(|it| it.contents.bytes()).sum();
+    let mut folders = HashMap::new();
+    let mut kept = Vec::new();
+    for candidate in candidates {
+        let (is_whole, size) = ((occasion.is_whole)(&candidate.path), Bytes(candidate.contents.bytes()));
+        let free = || free_folder(&candidate.path, occasion);
+        let Some(refuge) =
+            refuge(&candidate, way, &mut folders, free, &mut || before_piece(Bytes(written))).transpose()
+        else {
+            break;
+        };
+        kept.push(KeptCheckpoint { checkpoint: candidate.path, is_whole, size, refuge });
+    }
+    kept
+}
+
+/// Removes the oldest copies that earlier runs made of checkpoints of which there is a new one now, but for folders that are
+/// needed.
+pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let is_new = |it: &&KeptCheckpoint| matches!(it.refuge, Ok(Refuge::Copy(_) | Refuge::Moved(_)));
+    let of_others = |checkpoint: &Path| -> Vec<PathBuf> {
+        earlier(parent(checkpoint), run).filter(|folder| !is_of_run(folder, run) && !is_needed(folder)).collect()
+    };
+    kept.iter().filter(is_new).flat_map(|it| origins::thin_out(&it.checkpoint, &of_others(&it.checkpoint))).collect()
+}
+
+/// Whether a folder of copies is of this run: in its folder, or beside a checkpoint with its name.
+fn is_of_run(folder: &Path, run: &Path) -> bool {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    parent(folder) == run || name(folder).starts_with(&format!("{BEFORE}{}-start-", name(run)))
+}
+
+impl Candidate {
+    /// A checkpoint, and the folders that a copy of it may be in.
+    fn new(checkpoint: &Path, folders: &[PathBuf]) -> Self {
+        let contents = Contents::of(checkpoint);
+        let copies = folders.iter().filter_map(|folder| Some(folder.join(checkpoint.file_name()?)));
+        let earlier = copies.into_iter().find(|copy| contents.is_copied_in(copy));
+        Self { path: checkpoint.to_owned(), contents, earlier }
+    }
 }
 
 /// The first folder for a checkpoint that is not there yet: in the folder of the run, or beside the checkpoint.
-fn free_folder(checkpoint: &Path, run: &Path, start: usize) -> PathBuf {
+fn free_folder(checkpoint: &Path, occasion: &Occasion<'_>) -> PathBuf {
+    let Occasion { run, start, .. } = *occasion;
     let beside = parent(checkpoint);
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     let (parent, name) = match device(run).is_some() && device(run) == device(beside) {
@@ -104,22 +167,22 @@ fn parent(checkpoint: &Path) -> &Path {
     checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Brings one of them to safety, in the folder that others from the same place are in already.
+/// Brings one of them to safety, in the folder that others from the same place are in already; `None` where somebody wants an
+/// end first.
 fn refuge(
-    checkpoint: &Path,
+    candidate: &Candidate,
     way: Way,
     folders: &mut HashMap<PathBuf, PathBuf>,
-    run: &Path,
     free: impl FnOnce() -> PathBuf,
-) -> Result<Refuge, KeepError> {
+    before_piece: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Option<Refuge>, KeepError> {
+    if let Some(copy) = &candidate.earlier {
+        return Ok(Some(Refuge::Earlier(copy.clone())));
+    }
+    let checkpoint = &*candidate.path;
     let nameless = || KeepError::file(checkpoint)(io::ErrorKind::InvalidInput.into());
     let name = checkpoint.file_name().ok_or_else(nameless)?;
     let parent = parent(checkpoint);
-    if way != Way::Aside
-        && let Some(copy) = earlier(parent, run).map(|folder| folder.join(name)).find(|copy| is_copy(checkpoint, copy))
-    {
-        return Ok(Refuge::Earlier(copy));
-    }
     let folder = folders.entry(parent.to_owned()).or_insert_with(free).clone();
     match fs::create_dir(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(KeepError::file(&folder)(error)),
@@ -128,99 +191,43 @@ fn refuge(
     let target = folder.join(name);
     if way == Way::Aside {
         move_to(checkpoint, &target)?;
-        return Ok(Refuge::Aside(target));
+        return Ok(Some(Refuge::Aside(target)));
     }
-    let size = size(checkpoint, DEEPEST);
-    let without_room = || match way {
-        Way::CopyOnly => {
-            let _ = fs::remove_dir(&folder);
-            Err(KeepError::NoRoom { bytes: Bytes(size) })
+    let bytes = candidate.contents.bytes();
+    let has_room = has_room(parent, bytes);
+    let copied = copy(checkpoint, &candidate.contents, &target, &mut || match has_room {
+        false => Err(CopyError::NoRoom),
+        true if before_piece().is_break() => Err(CopyError::ToldToEnd),
+        true => Ok(()),
+    });
+    let refuge = match copied {
+        Ok(()) => Ok(Some(Refuge::Copy(target))),
+        Err(CopyError::ToldToEnd) => Ok(None),
+        Err(CopyError::NoRoom) if way == Way::CopyOrMove => {
+            move_to(checkpoint, &target).map(|()| Some(Refuge::Moved(target))).map_err(KeepError::from)
         }
-        Way::Copy | Way::Aside => {
-            move_to(checkpoint, &target)?;
-            Ok(Refuge::Moved(target.clone()))
-        }
+        Err(CopyError::NoRoom) => Err(KeepError::NoRoom { bytes: Bytes(bytes) }),
+        Err(CopyError::Disk(error)) => Err(error.into()),
     };
-    if !has_room(parent, size) {
-        return without_room();
+    match &refuge {
+        Ok(Some(_)) => origins::record(&folder, name, checkpoint),
+        // Where others are in it already, it stays.
+        _ => drop(fs::remove_dir(&folder)),
     }
-    let copied = match checkpoint.is_dir() {
-        true => write_folder(&target, |folder| copy_folder(checkpoint, folder, DEEPEST)),
-        false => copy_file(checkpoint, &target),
-    };
-    let times = || fs::metadata(checkpoint)?.modified().and_then(|time| File::open(&target)?.set_modified(time));
-    match copied {
-        Ok(()) => {
-            // Without it, the next run only makes a copy more.
-            let _ = times();
-            Ok(Refuge::Copy(target))
-        }
-        Err(error) if is_full(&error) => without_room(),
-        Err(error) => {
-            let _ = fs::remove_dir(&folder);
-            Err(error.into())
-        }
-    }
+    refuge
 }
 
 /// The folders with what earlier starts kept, of this run and of others: beside the checkpoint, and in the folders of runs.
 fn earlier(beside: &Path, run: &Path) -> impl Iterator<Item = PathBuf> {
     let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let runs = within(parent(run)).filter(|folder| folder.is_dir());
-    let is_it = |folder: &PathBuf| {
-        folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(BEFORE.as_bytes()))
-    };
+    let is_it = |folder: &PathBuf| folder.file_name().is_some_and(is_kept_folder);
     within(beside).chain(runs.flat_map(move |run| within(&run).collect::<Vec<_>>())).filter(is_it)
 }
 
 /// Whether a copy leaves as much room as it takes: training needs some too.
 fn has_room(folder: &Path, bytes: u64) -> bool {
     rustix::fs::statvfs(folder).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) / 2 >= bytes)
-}
-
-fn is_full(error: &DiskError) -> bool {
-    matches!(
-        error.source.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
-}
-
-fn copy_file(from: &Path, to: &Path) -> Result<(), DiskError> {
-    let copy = PartialFile::create(to)?;
-    // From file to file the system copies by itself, and shares the blocks where the file system can.
-    let copied = File::open(from).and_then(|mut from| io::copy(&mut from, &mut copy.file()));
-    copied.map_err(DiskError::at(to))?;
-    copy.finish().map(drop)
-}
-
-fn copy_folder(from: &Path, to: &Path, depth: usize) -> Result<(), DiskError> {
-    let too_deep = || DiskError::at(from)(io::Error::other("folders within each other, deeper than any checkpoint"));
-    for entry in fs::read_dir(from).map_err(DiskError::at(from))? {
-        let entry = entry.map_err(DiskError::at(from))?;
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        let metadata = fs::metadata(&path).map_err(DiskError::at(&path))?;
-        if metadata.is_dir() {
-            fs::create_dir(&target).map_err(DiskError::at(&target))?;
-            copy_folder(&path, &target, depth.checked_sub(1).ok_or_else(too_deep)?)?;
-        } else if metadata.is_file() {
-            fs::copy(&path, &target).map_err(DiskError::at(&target))?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether one is a copy of the other, by its time and its size.
-fn is_copy(checkpoint: &Path, copy: &Path) -> bool {
-    let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    time(copy).is_some() && time(copy) == time(checkpoint) && size(copy, DEEPEST) == size(checkpoint, DEEPEST)
-}
-
-fn size(path: &Path, depth: usize) -> u64 {
-    let Ok(metadata) = fs::metadata(path) else { return 0 };
-    if !metadata.is_dir() || depth == 0 {
-        return metadata.len();
-    }
-    fs::read_dir(path).into_iter().flatten().flatten().map(|entry| size(&entry.path(), depth - 1)).sum()
 }
 
 #[cfg(test)]
@@ -234,9 +241,13 @@ mod tests {
         folder
     }
 
+    fn kept_in(checkpoints: &[PathBuf], way: Way, run: &Path, start: usize) -> Vec<KeptCheckpoint> {
+        let is_whole = |path: &Path| !path.ends_with("checkpoint-9");
+        keep_safe(checkpoints, way, &Occasion { run, start, is_whole: &is_whole }, &mut |_| ControlFlow::Continue(()))
+    }
+
     fn kept(checkpoint: &Path, way: Way, run: &str, start: usize) -> Refuge {
-        let mut kept = keep_safe(&[checkpoint.to_owned()], way, &run_folder(checkpoint, run), start, |_| true);
-        kept.remove(0).refuge.unwrap()
+        kept_in(&[checkpoint.to_owned()], way, &run_folder(checkpoint, run), start).remove(0).refuge.unwrap()
     }
 
     #[test]
@@ -248,7 +259,7 @@ mod tests {
             fs::write(path.join("model.bin"), "weights").unwrap();
         }
         std::os::unix::fs::symlink("checkpoint-9", &paths[2]).unwrap();
-        let kept = keep_safe(&paths, Way::Copy, &run_folder(&paths[0], "t"), 1, |path| path.ends_with("checkpoint-6"));
+        let kept = kept_in(&paths, Way::Copy, &run_folder(&paths[0], "t"), 1);
         let kept: Vec<_> = kept.into_iter().map(|it| (it.is_whole, it.size, it.refuge.unwrap())).collect();
         let copy = |name| Refuge::Copy(folder.path().join("runs/t/before-start-1").join(name));
         assert_eq!(kept, [(false, Bytes(7), copy("checkpoint-9")), (true, Bytes(7), copy("checkpoint-6"))]);
@@ -275,7 +286,8 @@ mod tests {
         // In its place, as torch.save does.
         fs::write(&checkpoint, "again").unwrap();
         assert_eq!(fs::read_to_string(&copy).unwrap(), "first");
-        File::options().append(true).open(&checkpoint).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        let file = fs::File::options().append(true).open(&checkpoint).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
         let next = folder.path().join("runs/train-1/before-start-1-2/ckpt.pt");
         assert_eq!(kept(&checkpoint, Way::Copy, "train-1", 1), Refuge::Copy(next));
     }
@@ -299,7 +311,56 @@ mod tests {
         let checkpoint = folder.path().join("a.pt");
         fs::write(&checkpoint, "weights").unwrap();
         // There is no such folder on any disk.
-        let kept = keep_safe(&[checkpoint], Way::CopyOnly, Path::new("/proc/1/none/t-1"), 2, |_| true).remove(0);
+        let kept = kept_in(&[checkpoint], Way::Copy, Path::new("/proc/1/none/t-1"), 2).remove(0);
         assert_eq!(kept.refuge.unwrap(), Refuge::Copy(folder.path().join("before-t-1-start-2/a.pt")));
+    }
+
+    #[test]
+    fn of_a_folder_that_is_written_over_in_its_place_each_is_kept() {
+        let top = tempfile::tempdir().unwrap();
+        let checkpoint = top.path().join("step_500");
+        fs::create_dir(&checkpoint).unwrap();
+        for (number, run) in ["a", "b", "c"].into_iter().enumerate() {
+            fs::write(checkpoint.join("model.pt"), run).unwrap();
+            let file = fs::File::options().append(true).open(checkpoint.join("model.pt")).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(number as u64)).unwrap();
+            let Refuge::Copy(copy) = kept(&checkpoint, Way::Copy, &format!("next-{run}"), 1) else { panic!("{run}") };
+            assert_eq!(fs::read_to_string(copy.join("model.pt")).unwrap(), run);
+        }
+    }
+
+    #[test]
+    fn an_end_that_somebody_wants_leaves_the_rest_as_it_is() {
+        let top = tempfile::tempdir().unwrap();
+        let paths = ["a.pt", "b.pt", "c.pt"].map(|name| top.path().join(name));
+        paths.iter().for_each(|path| fs::write(path, "weights").unwrap());
+        let (run, mut asked) = (run_folder(&paths[0], "t"), Vec::new());
+        let kept = keep_safe(&paths, Way::Copy, &Occasion { run: &run, start: 1, is_whole: &|_| true }, &mut |bytes| {
+            asked.push(bytes);
+            if asked.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if asked.is_empty() {
+            // The file system shares blocks, and nothing is written.
+            return;
+        }
+        assert_eq!((kept.len(), asked), (1, vec![Bytes(21); 2]));
+        assert!(paths.iter().all(|path| path.exists()) && run.join("before-start-1/a.pt").exists());
+    }
+
+    #[test]
+    fn only_a_few_copies_of_earlier_runs_stay() {
+        let top = tempfile::tempdir().unwrap();
+        let checkpoint = top.path().join("model.pt");
+        let mut removed = Vec::new();
+        for number in 1..=6 {
+            fs::write(&checkpoint, "weights").unwrap();
+            let file = fs::File::options().append(true).open(&checkpoint).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(number)).unwrap();
+            let run = run_folder(&checkpoint, &format!("t-{number}"));
+            removed.extend(thin_out(&kept_in(std::slice::from_ref(&checkpoint), Way::Copy, &run, 1), &run, |_| false));
+        }
+        let copy = |number: u32| top.path().join(format!("runs/t-{number}/before-start-1/model.pt"));
+        assert_eq!(removed, [copy(1), copy(2)]);
+        assert!((3..=6).all(|number| copy(number).exists()));
     }
 }

@@ -4,6 +4,9 @@ use lowtide_log::Activity;
 
 use crate::{Conclusion, EndKind, StartRecord, batch_changed};
 
+/// No longer do libraries and a checkpoint take to load, for the most part.
+const LOADING_SECONDS: f64 = 60.0;
+
 /// What comes after a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sequel {
@@ -36,7 +39,9 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     match last.outcome {
         EndKind::Finished => return Sequel::Stop(Conclusion::Finished),
         EndKind::Interrupted => return Sequel::Stop(Conclusion::Interrupted),
-        EndKind::Failed if bounds.anew && could_not_resume(last) && starts.len() <= bounds.restarts as usize => {
+        EndKind::Failed
+            if bounds.anew && could_not_resume(before, last) && starts.len() <= bounds.restarts as usize =>
+        {
             return Sequel::Anew { rung: last.rung };
         }
         EndKind::Failed => return Sequel::Stop(Conclusion::Failed),
@@ -68,10 +73,17 @@ pub(crate) fn next(starts: &[StartRecord], bounds: Bounds) -> Sequel {
     Sequel::Again { rung: if lowest { last.rung } else { next } }
 }
 
-/// Whether a start that was to resume failed before it got any further: a version that refuses its own checkpoint, or a flag
-/// that is not taken after all.
-pub(crate) fn could_not_resume(start: &StartRecord) -> bool {
-    start.resumed_from.is_some() && start.step <= start.resumed_step.or(Some(0))
+/// Whether a start that was to resume failed before its first step: a version that refuses its own checkpoint, or a flag that
+/// is not taken after all.
+///
+/// The numbers of steps say little: a bar may count within an epoch, and the checkpoint in all. Any step does, but for that of
+/// the checkpoint, which may be told while it is read. Where no start told of steps, it shows by the stack of the error, or
+/// because there was no time for one.
+pub(crate) fn could_not_resume(before: &[StartRecord], start: &StartRecord) -> bool {
+    let is_step = |step: u64| step > 0 && Some(step) != start.resumed_step;
+    let would_tell = before.iter().any(|start| start.step.is_some());
+    let is_early = would_tell || start.phase == Some(Activity::Loading) || start.seconds < LOADING_SECONDS;
+    start.resumed_from.is_some() && !start.step.is_some_and(is_step) && is_early
 }
 
 /// How many rungs the last starts ran out on at the same request, without getting any further.
@@ -243,6 +255,16 @@ mod tests {
         assert_eq!(after(failed(Some(5)), bounds), Sequel::Anew { rung: 1 });
         let stop = Sequel::Stop(Conclusion::Failed);
         assert_eq!(after(failed(Some(6)), bounds), stop);
+        // A bar that counts within an epoch.
+        assert_eq!(after(failed(Some(4)), bounds), stop);
+        // Of a script that tells of no steps, the time or the stack says it.
+        let silent = |seconds, phase| {
+            let start = StartRecord { seconds, phase, ..failed(None) };
+            next(&[ran_out(&[(0, None)])[0].clone(), start], bounds)
+        };
+        assert_eq!(silent(5.0, None), Sequel::Anew { rung: 1 });
+        assert_eq!(silent(900.0, None), stop);
+        assert_eq!(silent(900.0, Some(Activity::Loading)), Sequel::Anew { rung: 1 });
         assert_eq!(after(failed(None), Bounds { anew: false, ..bounds }), stop);
         assert_eq!(after(failed(None), Bounds { restarts: 1, ..bounds }), stop);
         assert_eq!(after(start(1, EndKind::Failed, None), bounds), stop);

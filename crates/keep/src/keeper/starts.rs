@@ -7,30 +7,31 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use lowtide_core::Bytes;
-use lowtide_disk::move_to;
 use lowtide_log::{Activity, steps};
-use lowtide_trainers::Beginning;
 
 use crate::command::checkpoint::CheckpointSearch;
+use crate::command::contents::written;
+use crate::command::start_folders::StartFolders;
 use crate::evidence::kill_counter::KillCounter;
-use crate::inside::door::Door;
+use crate::inside::allocator;
+use crate::inside::door::{Door, Part};
 use crate::inside::fatal_report::{fatal_report, reports};
 use crate::inside::host_reserve;
 use crate::journal::Journal;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
-use crate::keeper::refuge::{Way, keep_safe};
+use crate::keeper::safety::{Copies, Safety};
 use crate::keeper::sequel::{Bounds, Sequel, could_not_resume, next};
 use crate::keeper::trainer_state::with_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
 use crate::process::input::{InputState, StandardInput};
 use crate::process::supervisor::{Observation, Supervisor};
 use crate::{
-    Chronicle, CommandLadder, Conclusion, EndKind, Evidence, Inside, InsideState, KeepError, Launch, Notice,
-    ResumeRule, Resumption, SCHEMA, StartRecord, batch_changed,
+    BatchSplit, Checkpoint, Chronicle, CommandLadder, Conclusion, EndKind, Evidence, Grace, Inside, InsideState,
+    KeepError, Launch, Notice, ResumeRule, SCHEMA, StartRecord, batch_changed,
 };
 
 /// How a command is kept alive.
@@ -39,13 +40,28 @@ pub struct KeepOptions {
     /// The folder where logs are written; it has no other run's.
     pub folder: PathBuf,
     /// How long processes have to end when they are told to.
-    pub grace: Duration,
+    pub grace: Grace,
     /// Starts besides the first.
     pub max_restarts: u32,
     /// The rung of the first start.
     pub first_rung: usize,
     /// What is put into the command's Pythons.
     pub inside: Inside,
+    /// Whether checkpoints that a start may write over are copied first.
+    pub copies: Copies,
+}
+
+/// Why there is no further start.
+struct Ending {
+    conclusion: Conclusion,
+    /// The signal by which somebody wanted that, while no command was running.
+    signal: Option<i32>,
+}
+
+impl From<Conclusion> for Ending {
+    fn from(conclusion: Conclusion) -> Self {
+        Self { conclusion, signal: None }
+    }
 }
 
 /// Runs a command to its end, starting it again when memory ran out.
@@ -72,18 +88,19 @@ pub fn keep(
             journal.drop_in(&options.folder);
             return Err(error);
         }
-        Err(error) => (Conclusion::Failed, Some(error)),
+        Err(error) => (Conclusion::Failed.into(), Some(error)),
     };
     let chronicle = Chronicle {
         schema: SCHEMA,
         command: ladder.command.iter().map(shown).collect(),
         folder: shown(&options.folder),
-        ending,
+        ending: ending.conclusion,
         restarts: starts.len().saturating_sub(1),
         effective_batch: ladder.effective_batch().filter(|_| !batch_changed(&starts)),
         seconds: begun.elapsed().as_secs_f64(),
         starts,
         failure,
+        signal: ending.signal,
     };
     journal.over(&chronicle);
     Ok(chronicle)
@@ -96,53 +113,55 @@ fn start_on(
     journal: &Journal,
     starts: &mut Vec<StartRecord>,
     notify: &mut dyn FnMut(&Notice),
-) -> Result<Conclusion, KeepError> {
-    let begun = SystemTime::now();
+) -> Result<Ending, KeepError> {
     let mut supervisor = Supervisor::new(options.grace)?;
+    let resumption = &ladder.resumption;
+    let begun = SystemTime::now();
+    let safety = Safety { resumption, run: &options.folder, begun, copies: options.copies };
+    let mut own = StartFolders::default();
     let mut rung = options.first_rung;
     let mut input = StandardInput::look();
     let mut search = CheckpointSearch::default();
     let mut begins = Vec::new();
-    let mut refused: Vec<PathBuf> = Vec::new();
-    // Whether a start could not resume, so that none is to try it again.
-    let mut is_anew = false;
+    let mut refused: Vec<Checkpoint> = Vec::new();
     // The batch of evaluation, where it is another than the command's own.
     let mut evaluated = None;
     loop {
-        if supervisor.is_told_to_end() {
-            return Ok(Conclusion::Interrupted);
-        }
         let number = starts.len() + 1;
-        save(&ladder.resumption, &search, begun, &options.folder, number, notify);
+        safety.keep(&search, number, &|| supervisor.ended_by().is_some(), notify);
+        if let Some(signal) = supervisor.ended_by() {
+            return Ok(Ending { conclusion: Conclusion::Interrupted, signal: Some(signal) });
+        }
         if !starts.is_empty() {
-            set_aside(&ladder.resumption, begun, &options.folder, starts.len(), notify);
+            safety.clear_the_way(starts.len(), notify);
         }
         let checkpoint = search.found.take();
         let batch = ladder.rungs.get(rung).copied();
-        let stand_in = match &checkpoint {
-            Some(checkpoint) => {
-                let writer = writer(&checkpoint.path, &begins).and_then(|index| starts.get(index)?.batch);
-                let micro = writer.zip(batch).map(|(writer, batch)| [writer.micro, batch.micro]);
-                let folder = options.folder.join(format!("resume-{number}"));
-                micro.map_or(Ok(None), |micro| with_batch(&checkpoint.path, &folder, micro))?
-            }
-            None => None,
-        };
+        let stand_in = stand_in(checkpoint.as_ref(), batch, &begins, starts, &options.folder)?;
         let path = stand_in.as_ref().or(checkpoint.as_ref().map(|checkpoint| &checkpoint.path));
         let mut launch = ladder.launch(rung, &options.folder, path.map(PathBuf::as_path))?;
         if let Some(samples) = evaluated {
             ladder.set_evaluation(&mut launch, samples)?;
         }
-        if !starts.is_empty() {
-            let (checkpoint, damaged) = (checkpoint.as_ref(), search.damaged.as_slice());
-            notify(&Notice::Restart { number, launch: &launch, batch, checkpoint, damaged, refused: &refused });
-        }
         for copy in &launch.copies {
             copy.write()?;
         }
-        let door = door(&options.folder, options.inside, starts);
-        if let Some(door) = &door {
-            door.enter(&mut launch, ladder.python_paths());
+        if !starts.is_empty() {
+            let (checkpoint, damaged, unclear) = (checkpoint.as_ref(), &*search.damaged, &*search.unclear);
+            notify(&Notice::Restart {
+                number,
+                launch: &launch,
+                batch,
+                checkpoint,
+                damaged,
+                refused: &refused,
+                unclear,
+            });
+        }
+        let door = door(&options.folder, options.inside, starts, &launch);
+        match &door {
+            Some(door) => door.enter(&mut launch, ladder.python_paths()),
+            None => allocator::unset(&mut launch),
         }
         let log = options.folder.join(format!("start-{number}.log"));
         let file = match File::create_new(&log) {
@@ -151,6 +170,7 @@ fn start_on(
             file => file,
         };
         let mut kills = KillCounter::look(Path::new("/"));
+        own.before(resumption.start_folders());
         let began = SystemTime::now();
         begins.push(began);
         journal.started(number, &launch, batch, checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_path()));
@@ -161,6 +181,7 @@ fn start_on(
                 door.as_ref().into_iter().for_each(Door::remove);
             }
         })?;
+        own.after(resumption.start_folders());
         let reports = reports(&options.folder, number);
         let evidence = kills.evidence(&observation.footprint).or_else(|| fatal_report(&reports));
         let record = record(&launch, &log, observation, evidence, reports.len());
@@ -176,29 +197,24 @@ fn start_on(
         journal.ended(number, &record);
         notify(&Notice::End { record: &record });
         let ran_out = record.outcome == EndKind::OutOfMemory;
-        let is_failure = record.outcome == EndKind::Failed && could_not_resume(&record);
+        let is_failure = record.outcome == EndKind::Failed && could_not_resume(starts, &record);
         // What wrote a checkpoint of its own did resume.
-        let is_refusal = is_failure && !ladder.resumption.wrote_one(began);
-        refused.extend(checkpoint.filter(|_| is_refusal).map(|checkpoint| checkpoint.path));
+        let is_refusal = is_failure && !resumption.wrote_one(began, &own);
+        refused.extend(checkpoint.filter(|_| is_refusal));
+        // What was written anew since is another one.
+        refused.retain(|checkpoint| written(&checkpoint.path) == Some(checkpoint.written));
         starts.push(record);
         if let Some(copy) = launch.copies.iter().find(|copy| !copy.was_used()) {
             notify(&Notice::CopyUnused { copy });
             if ran_out {
-                return Ok(Conclusion::NoRungs);
+                return Ok(Conclusion::NoRungs.into());
             }
         }
-        search = match (ran_out || is_refusal) && !is_anew {
-            true => ladder.resumption.search(begun, &refused),
+        search = match ran_out || is_refusal {
+            true => resumption.search(begun, &refused, &own),
             false => CheckpointSearch::default(),
         };
-        let rule = &ladder.resumption.rule;
-        let bounds = Bounds {
-            rungs: ladder.rungs.len(),
-            restarts: options.max_restarts,
-            resumes: search.found.is_some() || matches!(rule, ResumeRule::Own(_)),
-            anew: is_refusal
-                && (search.found.is_some() || matches!(rule, ResumeRule::Trainer { .. } | ResumeRule::Call(_))),
-        };
+        let bounds = bounds(ladder, options, &search, is_refusal);
         let sequel = match smaller_evaluation(ladder, starts, evaluated, bounds) {
             Some(samples) => {
                 evaluated = Some(samples);
@@ -207,19 +223,49 @@ fn start_on(
             None => next(starts, bounds),
         };
         match sequel {
-            Sequel::Stop(ending) => return Ok(ending),
+            Sequel::Stop(conclusion) => return Ok(conclusion.into()),
             Sequel::Again { rung: lower } => rung = lower,
             Sequel::Anew { rung: same } => {
-                (rung, is_anew) = (same, search.found.is_none());
+                rung = same;
                 notify(&Notice::Unresumable { instead: search.found.as_ref() });
             }
         }
         match input.renew() {
             InputState::Whole => {}
-            InputState::Gone => return Ok(if ran_out { Conclusion::InputGone } else { Conclusion::Failed }),
+            InputState::Gone if ran_out => return Ok(Conclusion::InputGone.into()),
+            InputState::Gone => return Ok(Conclusion::Failed.into()),
             state => notify(&Notice::Input { state }),
         }
     }
+}
+
+/// How far the next starts may go.
+fn bounds(ladder: &CommandLadder, options: &KeepOptions, search: &CheckpointSearch, is_refusal: bool) -> Bounds {
+    let rule = &ladder.resumption.rule;
+    let is_ours = matches!(rule, ResumeRule::Trainer { .. } | ResumeRule::Call(_));
+    Bounds {
+        rungs: ladder.rungs.len(),
+        restarts: options.max_restarts,
+        resumes: search.found.is_some() || matches!(rule, ResumeRule::Own(_)),
+        anew: is_refusal && (search.found.is_some() || is_ours),
+    }
+}
+
+/// A folder that stands for a checkpoint which would make the start take another micro-batch than it is told.
+fn stand_in(
+    checkpoint: Option<&Checkpoint>,
+    batch: Option<BatchSplit>,
+    begins: &[SystemTime],
+    starts: &[StartRecord],
+    folder: &Path,
+) -> Result<Option<PathBuf>, KeepError> {
+    let Some(checkpoint) = checkpoint else { return Ok(None) };
+    // The start that wrote it is the last of those that began before.
+    let writer = begins.iter().rposition(|begun| *begun <= checkpoint.written);
+    let writer = writer.and_then(|index| starts.get(index)?.batch);
+    let Some((writer, batch)) = writer.zip(batch) else { return Ok(None) };
+    let folder = folder.join(format!("resume-{}", starts.len() + 1));
+    with_batch(&checkpoint.path, &folder, [writer.micro, batch.micro])
 }
 
 /// Half the batch of evaluation, where memory ran out in one: the batch of training does nothing about it.
@@ -236,61 +282,11 @@ fn smaller_evaluation(
 }
 
 /// The door of the next start; none where nothing is to come in. A full disk costs that and nothing else.
-fn door(folder: &Path, inside: Inside, starts: &[StartRecord]) -> Option<Door> {
-    let parts = inside.parts(folder, starts);
+fn door(folder: &Path, inside: Inside, starts: &[StartRecord], launch: &Launch) -> Option<Door> {
+    let parts: Vec<Part> = inside.parts(folder, starts);
     let door = Door { folder: folder.join(format!("inside-{}", starts.len() + 1)) };
-    (!parts.is_empty() && door.can_be_listed() && door.write(&parts).is_ok()).then_some(door)
-}
-
-/// The start that wrote a checkpoint, by when each of them began.
-fn writer(checkpoint: &Path, begins: &[SystemTime]) -> Option<usize> {
-    let written = fs::metadata(checkpoint).and_then(|metadata| metadata.modified()).ok()?;
-    begins.iter().rposition(|begun| *begun <= written)
-}
-
-/// Brings checkpoints to safety that the next start may write over: all of them where it begins at step 0, else those
-/// that are newer than the one it resumes from. Where the script itself looks for the newest, these are moved out of its way.
-fn save(
-    resumption: &Resumption,
-    search: &CheckpointSearch,
-    begun: SystemTime,
-    folder: &Path,
-    start: usize,
-    notify: &mut dyn FnMut(&Notice),
-) {
-    let newer = || search.refused.iter().chain(&search.damaged).cloned().collect();
-    let (checkpoints, way) = match &search.found {
-        _ if resumption.is_the_scripts() => (newer(), Way::Aside),
-        // Before the first start this run has written nothing, and a look through all folders is in vain.
-        None if start == 1 && resumption.patterns().is_empty() => (Vec::new(), Way::Copy),
-        None => (resumption.endangered(begun), Way::Copy),
-        Some(_) if resumption.beginning == Beginning::Beside => return,
-        Some(_) => (newer(), Way::Copy),
-    };
-    let named = match &search.found {
-        None if !resumption.is_the_scripts() => resumption.named(begun, &checkpoints),
-        _ => Vec::new(),
-    };
-    let whole = |checkpoint: &Path| resumption.holds_whole(checkpoint);
-    let mut kept = keep_safe(&checkpoints, way, folder, start, whole);
-    let way = if resumption.may_read_named() { Way::CopyOnly } else { Way::Copy };
-    kept.extend(keep_safe(&named, way, folder, start, whole));
-    if !kept.is_empty() {
-        notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
-    }
-}
-
-/// Moves what the start before wrote out of the way, where the next one would refuse to write over it.
-fn set_aside(resumption: &Resumption, begun: SystemTime, folder: &Path, start: usize, notify: &mut dyn FnMut(&Notice)) {
-    let run = folder.file_name().map_or_else(|| "run".to_owned(), shown);
-    for file in resumption.in_the_way(begun) {
-        let Some(name) = file.file_name() else { continue };
-        let target = file.with_file_name(format!("{run}-start-{start}-{}", shown(name)));
-        // One that cannot be moved ends the next start, which says why.
-        if move_to(file, &target).is_ok() {
-            notify(&Notice::SetAside { file, target: &target });
-        }
-    }
+    let all: Vec<Part> = parts.iter().cloned().chain(allocator::part(launch)).collect();
+    (!parts.is_empty() && door.can_be_listed() && door.write(&all).is_ok()).then_some(door)
 }
 
 fn record(
@@ -303,7 +299,9 @@ fn record(
     let mut transcript = observation.transcript.lock().unwrap_or_else(PoisonError::into_inner);
     let epilogue = Epilogue::of(&transcript.tail);
     let outcome = judge(observation.end, observation.interruption, &epilogue, evidence, reports);
-    let oom = epilogue.oom.filter(|_| matches!(outcome, EndKind::OutOfMemory | EndKind::Failed));
+    let is_error = matches!(outcome, EndKind::OutOfMemory | EndKind::Failed);
+    let activity = epilogue.activity.filter(|_| is_error);
+    let oom = epilogue.oom.filter(|_| is_error);
     let evidence = evidence.filter(|_| outcome == EndKind::OutOfMemory);
     // `Killed` alone does not say whose limit it was.
     let said = oom.as_ref().filter(|oom| oom.says_so());
@@ -333,7 +331,7 @@ fn record(
         cause,
         requested_bytes: oom.as_ref().and_then(FatalOom::requested).or(reported),
         inside: None,
-        phase: oom.as_ref().and_then(|oom| oom.activity),
+        phase: oom.as_ref().map_or(activity, |oom| oom.activity),
         line: oom.map(|oom| oom.line),
         evidence,
         batch_report: transcript.batch_report,

@@ -32,6 +32,8 @@ pub(crate) struct Epilogue {
     pub(crate) oom: Option<FatalOom>,
     /// Whether it ends with an error of another kind.
     pub(crate) other_error: bool,
+    /// What the command was doing at the last of its errors, where its stack says so.
+    pub(crate) activity: Option<Activity>,
 }
 
 /// An out-of-memory error that a command ended with.
@@ -71,6 +73,7 @@ impl Epilogue {
         let last = last.filter(|_| stream != Stream::Output || !errors_end_otherwise(tail));
         let near = |bytes: &[u8]| ends_otherwise(&bytes[bytes.len().saturating_sub(NEAR_THE_END)..]);
         Self {
+            activity: activity_before(bytes),
             other_error: last.is_none() && tail.since(&(0..0)).iter().any(|part| near(&part.bytes)),
             oom: last.map(|last| {
                 let line = String::from_utf8_lossy(&bytes[last.range.clone()]);

@@ -21,6 +21,32 @@ const UNKILLABLE: Duration = Duration::from_secs(5);
 /// How often SIGKILL is sent again meanwhile, to those that were just started.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
 
+/// Signals by which people and schedulers tell a command to end.
+pub(crate) const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+/// Within this time the same signal is the same order: `timeout` sends it to a process and to its group.
+const ONE_ORDER: Duration = Duration::from_secs(1);
+
+/// How long processes may take to end when they are told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grace {
+    /// As the user says it, from the first order to end on.
+    Given(Duration),
+    /// A little from the second order on. After the first one all the time they want: saving may take minutes, and whoever
+    /// sends SIGTERM has a time of its own and sends SIGKILL then.
+    Usual,
+}
+
+impl Grace {
+    /// What processes have that are to end soon.
+    #[must_use]
+    pub const fn time(self) -> Duration {
+        match self {
+            Self::Given(time) => time,
+            Self::Usual => Duration::from_secs(10),
+        }
+    }
+}
+
 /// Whether somebody told the command to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
@@ -44,11 +70,15 @@ enum Stage {
 /// What is known while a command is attended to.
 pub(crate) struct Attendant<'a> {
     child: &'a Child,
-    grace: Duration,
+    grace: Grace,
     stage: Stage,
     /// When patience ends.
     deadline: Option<Instant>,
     interrupts: u32,
+    /// Signals other than Ctrl-C's that are to end the command, and when each came first.
+    orders: Vec<(i32, Instant)>,
+    /// Whether it was said that the command is killed soon.
+    is_warned: bool,
     end: Option<End>,
     interruption: Interruption,
 }
@@ -57,7 +87,7 @@ impl<'a> Attendant<'a> {
     /// Stays with a command until it has ended, nothing of it is left, and all of its output is passed on.
     pub(crate) fn attend(
         child: &'a Child,
-        grace: Duration,
+        grace: Grace,
         incidents: &Receiver<Incident>,
         notify: &mut dyn FnMut(&Notice),
     ) -> Result<(End, Interruption), KeepError> {
@@ -67,6 +97,8 @@ impl<'a> Attendant<'a> {
             stage: Stage::Running,
             deadline: None,
             interrupts: 0,
+            orders: Vec::new(),
+            is_warned: false,
             end: None,
             interruption: Interruption::None,
         };
@@ -78,13 +110,13 @@ impl<'a> Attendant<'a> {
                     attendant.deadline = None;
                 }
                 Some(Incident::StreamEnd) => passed += 1,
-                Some(Incident::Exit(process, status)) => attendant.waited(process, status),
+                Some(Incident::Exit(process, status)) => attendant.waited(process, status, notify),
                 Some(Incident::InterruptKey) => attendant.interrupted(notify),
                 Some(Incident::SuspendKey) => attendant.suspend(),
                 Some(Incident::Foreground) => attendant.take_keys(),
                 Some(Incident::Signal(signal)) if all_gone => {
                     // Whoever takes our output is slow, and somebody has enough of it.
-                    if matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT) {
+                    if ENDS.contains(&signal) {
                         attendant.interruption = Interruption::Requested;
                         break;
                     }
@@ -102,7 +134,7 @@ impl<'a> Attendant<'a> {
         incidents.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 
-    fn waited(&mut self, process: Pid, status: WaitStatus) {
+    fn waited(&mut self, process: Pid, status: WaitStatus, notify: &mut dyn FnMut(&Notice)) {
         if process != self.child.process {
             return;
         }
@@ -121,7 +153,13 @@ impl<'a> Attendant<'a> {
             signal_all(Signal::TERM);
             self.stage = Stage::Asked;
         }
-        self.deadline = Instant::now().checked_add(self.grace);
+        // Behind a shell, what is left may be the training, which hears of the order only now.
+        let has_time = self.grace == Grace::Usual && !self.orders.is_empty() && !self.is_warned;
+        self.deadline = if has_time { None } else { Instant::now().checked_add(self.grace.time()) };
+        let processes = if has_time { left().len() } else { 0 };
+        if processes > 0 {
+            notify(&Notice::Leftovers { processes });
+        }
     }
 
     fn signal(&mut self, signal: i32, notify: &mut dyn FnMut(&Notice)) {
@@ -147,13 +185,26 @@ impl<'a> Attendant<'a> {
             SIGTERM => {
                 self.send_to_first(SIGTERM);
                 self.send(SIGCONT);
-                self.interruption = Interruption::Requested;
-                self.hurry();
+                self.ordered(SIGTERM, notify);
             }
             _ => {
                 self.send_to_end(signal);
-                self.interruption = Interruption::Requested;
-                self.hurry();
+                self.ordered(signal, notify);
+            }
+        }
+    }
+
+    /// An order to end: the same one again, some time later, means soon.
+    fn ordered(&mut self, signal: i32, notify: &mut dyn FnMut(&Notice)) {
+        self.interruption = Interruption::Requested;
+        match self.orders.iter().find(|(other, _)| *other == signal) {
+            Some((_, first)) if first.elapsed() < ONE_ORDER => {}
+            Some(_) => self.warn(notify),
+            None => {
+                self.orders.push((signal, Instant::now()));
+                if matches!(self.grace, Grace::Given(_)) {
+                    self.hurry();
+                }
             }
         }
     }
@@ -163,17 +214,21 @@ impl<'a> Attendant<'a> {
         self.interruption = Interruption::Requested;
         self.interrupts += 1;
         match self.interrupts {
-            1 if self.stage == Stage::Running => {}
-            1 | 2 => {
-                notify(&Notice::Patience { grace: self.grace });
-                self.hurry();
-            }
-            _ => self.kill(),
+            1 if self.stage == Stage::Running && !self.is_warned => {}
+            _ if self.is_warned => self.kill(),
+            _ => self.warn(notify),
         }
     }
 
+    fn warn(&mut self, notify: &mut dyn FnMut(&Notice)) {
+        if !std::mem::replace(&mut self.is_warned, true) {
+            notify(&Notice::Patience { grace: self.grace.time() });
+        }
+        self.hurry();
+    }
+
     fn hurry(&mut self) {
-        let deadline = Instant::now().checked_add(self.grace);
+        let deadline = Instant::now().checked_add(self.grace.time());
         self.deadline = [self.deadline, deadline].into_iter().flatten().min();
     }
 
@@ -184,7 +239,7 @@ impl<'a> Attendant<'a> {
                 signal_all(Signal::TERM);
                 notify(&Notice::Leftovers { processes: left().len() });
                 self.stage = Stage::Asked;
-                self.deadline = Instant::now().checked_add(self.grace);
+                self.deadline = Instant::now().checked_add(self.grace.time());
             }
             Stage::Running | Stage::Asked => {
                 notify(&Notice::Kill { processes: left().len() });
@@ -251,7 +306,7 @@ impl<'a> Attendant<'a> {
         if let Some(raw) = self.raw() {
             raw.restore();
         }
-        let _ = kill_process(getpid(), Signal::STOP);
+        suspend_ourselves();
     }
 
     /// Gives keys to the command again, if the terminal is ours.
@@ -263,6 +318,13 @@ impl<'a> Attendant<'a> {
 
     fn raw(&self) -> Option<&RawMode> {
         self.child.terminal.as_ref()?.raw.as_ref()
+    }
+}
+
+/// Stops this process, where a shell can continue it.
+pub(crate) fn suspend_ourselves() {
+    if has_job_control() {
+        let _ = kill_process(getpid(), Signal::STOP);
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A file is rewound before a restart, for its readers share one offset. What was read from a pipe is gone: a copy of our
 //! own would have to be read before the command asks, and would take away what stands behind it for the next command of
-//! the shell. A pipe counts nothing, so inotify tells whether somebody read from it; where that cannot be had, less that
-//! waits than before does.
+//! the shell. A pipe counts nothing, so inotify tells whether somebody read from it; where that cannot be had (all that the
+//! system has of it may be in use), what was read is not known, and counts as gone: a start that reads the rest, or nothing,
+//! would train on that.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -22,10 +23,8 @@ pub enum InputState {
     Rewound,
     /// What was typed in a terminal is gone.
     Typed,
-    /// What was read from a pipe or a socket is gone.
+    /// What was read from a pipe or a socket is gone, or may be.
     Gone,
-    /// It is a pipe or a socket, and it is not known whether anything was read.
-    Unknown,
 }
 
 /// The standard input before the first start.
@@ -72,9 +71,8 @@ impl StandardInput {
                 let is_less = now < std::mem::replace(before, now);
                 match (reads.as_ref().map(was_read), *is_terminal) {
                     (Some(true), true) => InputState::Typed,
-                    (Some(true), false) => InputState::Gone,
+                    (Some(true) | None, false) => InputState::Gone,
                     _ if is_less && !*is_terminal => InputState::Gone,
-                    (None, false) => InputState::Unknown,
                     _ => InputState::Whole,
                 }
             }
@@ -100,4 +98,15 @@ fn was_read(reads: &OwnedFd) -> bool {
 /// Bytes that can be read at once.
 fn waiting() -> u64 {
     rustix::io::ioctl_fionread(stdin()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_watched_counts_as_read() {
+        let state = |is_terminal| StandardInput::Stream { is_terminal, reads: None, waiting: 0 }.renew();
+        assert_eq!([state(false), state(true)], [InputState::Gone, InputState::Whole]);
+    }
 }

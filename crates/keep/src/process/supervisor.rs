@@ -1,11 +1,12 @@
 //! Runs commands one after the other, and hears of all that happens to them.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lowtide_log::steps;
 use rustix::process::{WaitOptions, getpid};
@@ -15,7 +16,7 @@ use signal_hook::iterator::{Handle, Signals};
 use crate::evidence::footprint::{Footprint, ProbeThread};
 use crate::journal::Journal;
 use crate::output::transcript::Transcript;
-use crate::process::attendant::{Attendant, Interruption};
+use crate::process::attendant::{Attendant, ENDS, Grace, Interruption, suspend_ourselves};
 use crate::process::child::{Child, Outlet};
 use crate::process::incident::Incident;
 use crate::process::signal_mask::{ignored_signals, survive_file_size_limit};
@@ -29,7 +30,9 @@ pub(crate) struct Supervisor {
     incidents: Receiver<Incident>,
     sender: Sender<Incident>,
     signals: Handle,
-    grace: Duration,
+    grace: Grace,
+    /// The signal by which somebody wanted an end while no command was running.
+    ended_by: Cell<Option<i32>>,
 }
 
 /// What became of a start.
@@ -44,7 +47,7 @@ pub(crate) struct Observation {
 
 impl Supervisor {
     /// Takes over the signals of this process, and all processes that the command may leave behind.
-    pub(crate) fn new(grace: Duration) -> Result<Self, KeepError> {
+    pub(crate) fn new(grace: Grace) -> Result<Self, KeepError> {
         let system = |what| move |error| KeepError::System { what, error };
         rustix::process::set_child_subreaper(Some(getpid()))
             .map_err(io::Error::from)
@@ -61,17 +64,20 @@ impl Supervisor {
         thread::spawn(move || {
             signals.forever().take_while(|signal| to.send(Incident::Signal(*signal)).is_ok()).count()
         });
-        Ok(Self { incidents, sender, signals: handle, grace })
+        Ok(Self { incidents, sender, signals: handle, grace, ended_by: Cell::new(None) })
     }
 
-    /// Whether somebody wants an end, while no command is running.
-    pub(crate) fn is_told_to_end(&self) -> bool {
-        let ends = |incident: Incident| match incident {
-            Incident::InterruptKey => true,
-            Incident::Signal(signal) => matches!(signal, SIGINT | SIGTERM | SIGHUP | SIGQUIT),
-            _ => false,
-        };
-        self.incidents.try_iter().any(ends)
+    /// The signal by which somebody wanted an end while no command was running, now or at an earlier look.
+    pub(crate) fn ended_by(&self) -> Option<i32> {
+        for incident in self.incidents.try_iter() {
+            match incident {
+                Incident::InterruptKey => self.ended_by.set(Some(SIGINT)),
+                Incident::Signal(signal) if ENDS.contains(&signal) => self.ended_by.set(Some(signal)),
+                Incident::Signal(SIGTSTP) => suspend_ourselves(),
+                _ => {}
+            }
+        }
+        self.ended_by.get()
     }
 
     /// Starts a command and stays with it until no process of it is left.

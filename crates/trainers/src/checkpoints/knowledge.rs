@@ -1,13 +1,13 @@
 //! Where trainers write their checkpoints, and how a start resumes from one.
 
 use std::ffi::OsString;
+use std::path::Path;
 
-use lowtide_config::Config;
-use lowtide_config::command::{at_script, value};
+use lowtide_config::{Config, Setting, Syntax};
 
 use super::lightning::lightning;
 use crate::resume_call::trainer_calls;
-use crate::{Access, Preset, ResumeCall, TextAnswer, script, text};
+use crate::{Access, Preset, ResumeCall, TextAnswer, file, script, text};
 
 /// What is known of the checkpoints of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +35,24 @@ pub struct CheckpointPlace {
     pub folder: String,
     /// The names.
     pub names: &'static str,
+    /// What of them is a folder that each start makes anew.
+    pub start_folder: Option<&'static str>,
+}
+
+impl CheckpointPlace {
+    pub(super) const fn new(folder: String, names: &'static str) -> Self {
+        Self { folder, names, start_folder: None }
+    }
 }
 
 /// What a start does with the checkpoints that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
-    /// It begins at step 0 and writes over them.
+    /// It begins at step 0, whatever is there, and writes over them.
     Overwrites,
+    /// Nothing shows that it resumes from one of them: it may begin at step 0 and write over them, and it may need them where
+    /// they are.
+    MayOverwrite,
     /// It begins at step 0 and writes beside them.
     Beside,
     /// It resumes from one of them.
@@ -71,6 +82,7 @@ pub struct ResumeGap {
 /// What scripts with Hugging Face's Trainer have in them.
 const TRAINER_MARKS: [&str; 3] = ["TrainingArguments", "SFTConfig(", "GRPOConfig("];
 const FLAG: &str = "resume_from_checkpoint";
+const OVERWRITE: &str = "overwrite_output_dir";
 const FLAG_WORDS: &str = "--resume_from_checkpoint={checkpoint}";
 const NANOGPT: &str = "nanoGPT restores weights, optimizer and step, but not the random state: it draws its batches from \
                        the beginning of the same random sequence again";
@@ -102,9 +114,9 @@ pub fn checkpoints(preset: Option<Preset>, command: &[OsString], access: &Access
     match preset {
         Some(Preset::NanoGpt) => nanogpt(script.as_ref(), &sources()),
         Some(Preset::Lightning) => lightning(command, script.as_ref(), &sources()),
-        Some(Preset::HuggingFace) => hugging_face(command, script.as_ref(), &sources()),
+        Some(Preset::HuggingFace) => hugging_face(script.as_ref(), &sources(), access),
         None if script.as_ref().is_some_and(|script| has(script, &[FLAG]) || has(script, &TRAINER_MARKS)) => {
-            hugging_face(command, script.as_ref(), &sources())
+            hugging_face(script.as_ref(), &sources(), access)
         }
         None if script.as_ref().is_some_and(|script| has(script, &["lightning"]) && has(script, &[".fit("])) => {
             lightning(command, script.as_ref(), &sources())
@@ -124,14 +136,18 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
     let takes_it = script.is_some_and(|script| {
         has(script, &["init_from"]) && has(script, &["'resume'", "\"resume\""]) && has(script, &["ckpt.pt"])
     });
-    let resumes = text(sources, "init_from") == TextAnswer::Text("resume".to_owned());
+    let beginning = match text(sources, "init_from") {
+        TextAnswer::Text(word) if word == "resume" => Beginning::Resumes,
+        TextAnswer::Text(_) if takes_it => Beginning::Overwrites,
+        _ => Beginning::MayOverwrite,
+    };
     let remedy = || "--resume-with and --checkpoint-glob say how".to_owned();
     let (places, resume) = match folder {
         TextAnswer::Text(folder) => {
             let name = script.map_or("the script", |script| &script.name);
             let reason = || format!("{name} does not show that it takes init_from='resume' and writes ckpt.pt");
             let words = ResumeWords { words: Some("--init_from=resume"), caveat: NANOGPT };
-            let place = CheckpointPlace { folder, names: "ckpt.pt" };
+            let place = CheckpointPlace::new(folder, "ckpt.pt");
             (vec![place], if takes_it { Ok(words) } else { Err(ResumeGap { reason: reason(), remedy: remedy() }) })
         }
         TextAnswer::Unknown(reason) => (Vec::new(), Err(ResumeGap { reason, remedy: remedy() })),
@@ -139,11 +155,10 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
             (Vec::new(), Err(ResumeGap { reason: "out_dir is not set".to_owned(), remedy: remedy() }))
         }
     };
-    let beginning = if resumes { Beginning::Resumes } else { Beginning::Overwrites };
     Checkpoints { places, last_file: None, beginning, resume, call: None, kept: Vec::new() }
 }
 
-fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config]) -> Checkpoints {
+fn hugging_face(script: Option<&Config>, sources: &[Config], access: &Access<'_>) -> Checkpoints {
     let is_trainer = script.is_none_or(|script| has(script, &TRAINER_MARKS));
     let first = script.and_then(|script| first_argument(&script.text));
     let folder = match text(sources, "output_dir") {
@@ -155,14 +170,15 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
         TextAnswer::Absent => Err("output_dir is not set".to_owned()),
     };
     let names: &[&'static str] = if is_trainer { &["checkpoint-*"] } else { &["step_*", "epoch_*", "checkpoint-*"] };
-    let place = |folder: &String| names.iter().map(|names| CheckpointPlace { folder: folder.clone(), names }).collect();
+    let place = |folder: &String| names.iter().map(|names| CheckpointPlace::new(folder.clone(), names)).collect();
     let places: Vec<CheckpointPlace> = folder.as_ref().map(place).unwrap_or_default();
-    let by_itself = script.is_some_and(|script| {
-        has(script, &["get_last_checkpoint(", "resume_from_checkpoint=True", "resume_from_checkpoint=bool("])
-    });
-    let is_told = value(at_script(command).1, &format!("--{FLAG}")).is_some_and(|it| it != "None");
-    let beginning = if by_itself || is_told { Beginning::Resumes } else { Beginning::Overwrites };
     let is_set = |name| matches!(text(sources, name), TextAnswer::Text(value) if value.eq_ignore_ascii_case("true"));
+    // The examples look for the last one unless they are told to write over all of them.
+    let looks = |script| has(script, &["get_last_checkpoint("]) && !(has(script, &[OVERWRITE]) && is_set(OVERWRITE));
+    let by_itself = script.is_some_and(|script| {
+        looks(script) || has(script, &["resume_from_checkpoint=True", "resume_from_checkpoint=bool("])
+    });
+    let beginning = if by_itself || is_told(sources, access) { Beginning::Resumes } else { Beginning::MayOverwrite };
     let caveat = match is_trainer {
         false => ACCELERATE,
         true if is_set("save_only_model") => TRAINER_WEIGHTS,
@@ -214,6 +230,20 @@ fn hugging_face(command: &[OsString], script: Option<&Config>, sources: &[Config
     Checkpoints { places, last_file, beginning, resume, call, kept: Vec::new() }
 }
 
+/// Whether a command line, or a file of arguments that it names, gives a checkpoint to resume from.
+fn is_told(sources: &[Config], access: &Access<'_>) -> bool {
+    let is_one = |value: &str| !["", "None", "null", "~"].contains(&value) && !value.eq_ignore_ascii_case("false");
+    let names_one = |config: &Config| {
+        let is_it = |setting: &&Setting| setting.path.last().is_some_and(|key| key == FLAG);
+        config.settings.iter().filter(is_it).any(|setting| is_one(&setting.value))
+    };
+    // Of a file of arguments only its name is among the sources, for what it leaves out stands on the command line.
+    let is_file = |config: &&Config| matches!(Syntax::of_name(&config.name), Some(Syntax::Yaml | Syntax::Json));
+    let files = sources.iter().filter(is_file).filter_map(|config| file(Path::new(&config.name), access).ok());
+    sources.iter().filter(|config| config.syntax != Syntax::Python).any(names_one)
+        || files.into_iter().any(|file| names_one(&file))
+}
+
 /// What a script calls its trainer.
 pub(super) fn trainer_name(script: &Config, method: &str) -> String {
     trainer_calls(&script.text, method).into_iter().next().map_or("trainer".to_owned(), |call| call.receiver)
@@ -256,7 +286,7 @@ fn unknown(script: Option<&Config>) -> Checkpoints {
     Checkpoints {
         places: Vec::new(),
         last_file: None,
-        beginning: Beginning::Overwrites,
+        beginning: Beginning::MayOverwrite,
         resume,
         call: None,
         kept: Vec::new(),
@@ -279,6 +309,9 @@ mod tests {
                           # trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)\nTrainer(args=args).train()\n";
     const ITSELF: &str = "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n\
                           Trainer(args=args).train(resume_from_checkpoint=get_last_checkpoint(args.output_dir))\n";
+    const LOOKS: &str = "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n\
+                         last = None if args.overwrite_output_dir else get_last_checkpoint(args.output_dir)\n\
+                         Trainer(args=args).train(resume_from_checkpoint=args.resume_from_checkpoint or last)\n";
     const NO_TRAINER: &str = "parser.add_argument('--resume_from_checkpoint', type=str)\n\
                               parser.add_argument('--output_dir', type=str, default='made')\n";
 
@@ -290,6 +323,9 @@ mod tests {
             "hf.py" => TRAINED,
             "untold.py" => UNTOLD,
             "itself.py" => ITSELF,
+            "looks.py" => LOOKS,
+            "resumes.yaml" => "output_dir: o\nresume_from_checkpoint: o/checkpoint-4\n",
+            "anew.json" => "{\"output_dir\": \"o\", \"resume_from_checkpoint\": null}",
             "none.py" => NO_TRAINER,
             "lit.py" => "LightningCLI(Net, Data, trainer_defaults={'default_root_dir': 'root'})\n",
             "fit.yaml" => {
@@ -327,31 +363,51 @@ mod tests {
             ("python train.py --out_dir=o2 --init_from=resume", "Resumes o2/ckpt.pt | --init_from=resume".to_owned()),
             (
                 "python bare.py",
-                "Overwrites out/ckpt.pt | no: bare.py does not show that it takes init_from='resume' and writes \
+                "MayOverwrite out/ckpt.pt | no: bare.py does not show that it takes init_from='resume' and writes \
                  ckpt.pt; --resume-with and --checkpoint-glob say how"
                     .to_owned(),
             ),
-            ("python hf.py --output_dir o", format!("Overwrites o/checkpoint-* | {flag}")),
-            ("python hf.py", format!("Overwrites trainer_output/checkpoint-* | {flag}")),
+            ("python hf.py --output_dir o", format!("MayOverwrite o/checkpoint-* | {flag}")),
+            ("python hf.py", format!("MayOverwrite trainer_output/checkpoint-* | {flag}")),
             (
                 "python hf.py --output_dir o --resume_from_checkpoint o/checkpoint-4",
                 format!("Resumes o/checkpoint-* | {flag}"),
             ),
             (
                 "python untold.py --output_dir o",
-                "Overwrites o/checkpoint-* | no: untold.py does not hand --resume_from_checkpoint on to the training; \
+                "MayOverwrite o/checkpoint-* | no: untold.py does not hand --resume_from_checkpoint on to the training; \
                  Trainer(...).train(resume_from_checkpoint=args.resume_from_checkpoint) in untold.py makes it resume"
                     .to_owned(),
             ),
             ("python itself.py --output_dir o", "Resumes o/checkpoint-* | by itself".to_owned()),
+            ("python itself.py --output_dir o --overwrite_output_dir", "Resumes o/checkpoint-* | by itself".to_owned()),
+            ("python looks.py --output_dir o", format!("Resumes o/checkpoint-* | {flag}")),
+            ("python looks.py --output_dir o --overwrite_output_dir", format!("MayOverwrite o/checkpoint-* | {flag}")),
+            (
+                "python looks.py --output_dir o --overwrite_output_dir False",
+                format!("Resumes o/checkpoint-* | {flag}"),
+            ),
+            ("python hf.py --output_dir o --resume_from_checkpoint None", format!("MayOverwrite o/checkpoint-* | {flag}")),
+            (
+                "python hf.py resumes.yaml",
+                "Resumes  | no: output_dir may be set in resumes.yaml, which the script reads its arguments from; \
+                 --resume-with and --checkpoint-glob say how"
+                    .to_owned(),
+            ),
+            (
+                "python hf.py anew.json",
+                "MayOverwrite  | no: output_dir may be set in anew.json, which the script reads its arguments from; \
+                 --resume-with and --checkpoint-glob say how"
+                    .to_owned(),
+            ),
             (
                 "python none.py --per_device_train_batch_size 4",
-                format!("Overwrites made/step_* made/epoch_* made/checkpoint-* | {flag}"),
+                format!("MayOverwrite made/step_* made/epoch_* made/checkpoint-* | {flag}"),
             ),
-            ("python none.py --bs 4", format!("Overwrites made/step_* made/epoch_* made/checkpoint-* | {flag}")),
+            ("python none.py --bs 4", format!("MayOverwrite made/step_* made/epoch_* made/checkpoint-* | {flag}")),
             (
                 "python -m unseen --per_device_train_batch_size 4 --output_dir o",
-                "Overwrites o/checkpoint-* | no: the script cannot be read here, so that nobody knows whether it takes \
+                "MayOverwrite o/checkpoint-* | no: the script cannot be read here, so that nobody knows whether it takes \
                  --resume_from_checkpoint; --resume-with '--resume_from_checkpoint={checkpoint}' --checkpoint-glob \
                  'o/checkpoint-*' if it does"
                     .to_owned(),
@@ -364,7 +420,7 @@ mod tests {
             ),
             (
                 "python hard.py",
-                "Overwrites made/checkpoint-* | no: hard.py takes no checkpoint from the command line; \
+                "MayOverwrite made/checkpoint-* | no: hard.py takes no checkpoint from the command line; \
                  Trainer(...).train(resume_from_checkpoint=bool(glob.glob('made/checkpoint-*'))) in hard.py makes it resume by \
                  itself"
                     .to_owned(),
@@ -377,13 +433,13 @@ mod tests {
             ),
             (
                 "python own.py",
-                "Overwrites  | no: own.py has --resume, but where its checkpoints are is not known; say it: --resume-with \
+                "MayOverwrite  | no: own.py has --resume, but where its checkpoints are is not known; say it: --resume-with \
                  '--resume {checkpoint}' --checkpoint-glob 'out/*.pt'"
                     .to_owned(),
             ),
             (
                 "./train.sh",
-                "Overwrites  | no: where its checkpoints are is not known; say it: --resume-with '--resume {checkpoint}' \
+                "MayOverwrite  | no: where its checkpoints are is not known; say it: --resume-with '--resume {checkpoint}' \
                  --checkpoint-glob 'out/*.pt'"
                     .to_owned(),
             ),

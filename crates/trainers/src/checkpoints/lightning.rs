@@ -23,17 +23,24 @@ pub(super) fn lightning(command: &[OsString], script: Option<&Config>, sources: 
         });
         settings.map(|setting| setting.value.clone()).filter(|value| value != "null").collect::<Vec<_>>()
     };
-    let place = |names: &'static str| move |folder: String| CheckpointPlace { folder, names };
+    let place = |names: &'static str| move |folder: String| CheckpointPlace::new(folder, names);
+    let versions = |start_folder: &'static str, names: &'static str| {
+        move |folder: String| CheckpointPlace {
+            start_folder: Some(start_folder),
+            ..CheckpointPlace::new(folder, names)
+        }
+    };
     let mut roots = named("default_root_dir");
     if roots.is_empty() {
         roots.push(".".to_owned());
     }
     roots.extend(named("save_dir"));
     let mut places: Vec<CheckpointPlace> = named("dirpath").into_iter().map(place("*.ckpt")).collect();
-    for names in ["lightning_logs/version_*/checkpoints/*.ckpt", "checkpoints/*.ckpt"] {
-        places.extend(roots.iter().cloned().map(place(names)));
-    }
-    places.extend(named("save_dir").into_iter().map(place("*/version_*/checkpoints/*.ckpt")));
+    let logs = versions("lightning_logs/version_*", "lightning_logs/version_*/checkpoints/*.ckpt");
+    places.extend(roots.iter().cloned().map(logs));
+    places.extend(roots.iter().cloned().map(place("checkpoints/*.ckpt")));
+    let loggers = versions("*/version_*", "*/version_*/checkpoints/*.ckpt");
+    places.extend(named("save_dir").into_iter().map(loggers));
     let own = at_script(command).1;
     let is_told = [value(own, "--ckpt_path"), value(own, "--fit.ckpt_path")].iter().any(Option::is_some)
         || sources.iter().any(|config| config.syntax == Syntax::Yaml && !named_in(config, "ckpt_path").is_empty());

@@ -14,8 +14,6 @@ use crate::{Access, script, siblings};
 
 /// What the names of checkpoints end with.
 pub const ENDINGS: [&str; 8] = [".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".safetensors", ".h5", ".keras"];
-/// How a script looks for a checkpoint or reads one.
-const READS: [&str; 5] = ["load(", "load_file(", "load_weights(", "exists(", "is_file("];
 /// Words in names of files that are written. What is called a model or a checkpoint is as often one to begin with.
 const WRITTEN: [&str; 4] = ["save", "out", "best", "last"];
 /// Words in names of folders that something is written into.
@@ -31,8 +29,6 @@ pub struct NamedCheckpoints {
     pub files: Vec<String>,
     /// Folders outside of the one that the command runs in, into which something is written.
     pub folders: Vec<String>,
-    /// Whether the script may read what it names, and needs it where it is.
-    pub may_be_read: bool,
 }
 
 impl NamedCheckpoints {
@@ -49,19 +45,19 @@ impl NamedCheckpoints {
     }
 }
 
-/// The checkpoints that a command line, its script and the modules beside it name as something that they write. What they
-/// only read is none: the weights that a training begins with.
+/// The checkpoints that a command line, its script, the modules beside it and the files of settings that it names have as
+/// something that is written. What is only read is none: the weights that a training begins with.
 #[must_use]
-pub fn named_checkpoints(command: &[OsString], access: &Access<'_>) -> NamedCheckpoints {
+pub fn named_checkpoints(command: &[OsString], files: &[Config], access: &Access<'_>) -> NamedCheckpoints {
     let mut named = NamedCheckpoints::default();
     let own = script(command, access);
     let modules = own.iter().flat_map(|own| siblings(own, access)).collect::<Vec<_>>();
-    let is_read = |config: &Config| READS.iter().any(|call| config.text.contains(call));
-    named.may_be_read = own.iter().chain(&modules).any(is_read) || own.is_none();
     let sources: Vec<Source<'_>> = own.iter().chain(&modules).filter_map(Source::read).collect();
     let saved: Vec<&str> = sources.iter().flat_map(Source::saved).collect();
-    for (option, value) in options(at_script(command).1) {
-        if is_written(&option, &value, &saved) {
+    let settings = files.iter().flat_map(|file| &file.settings);
+    let settings = settings.filter_map(|setting| Some((setting.path.last()?.clone(), setting.value.clone())));
+    for (name, value) in options(at_script(command).1).into_iter().chain(settings) {
+        if is_written(&name, &value, &saved) {
             named.add(value);
         }
     }
@@ -207,10 +203,16 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, command: &str, expected: &str) {
+        check_with(text, "", command, expected);
+    }
+
+    #[track_caller]
+    fn check_with(text: &str, settings: &str, command: &str, expected: &str) {
         let command: Vec<OsString> = split(command).unwrap().into_iter().map(OsString::from).collect();
         let file = |path: &Path| (path == Path::new("t.py")).then(|| text.to_owned());
         let access = Access { variable: &|_| None, read: &file, cards: &|| 0 };
-        let named = named_checkpoints(&command, &access);
+        let settings = Config::parse_as(Syntax::Yaml, "c.yaml", settings).unwrap();
+        let named = named_checkpoints(&command, &[settings], &access);
         let told = named.files.into_iter().chain(named.folders.into_iter().map(|folder| format!("{folder}/")));
         assert_eq!(told.collect::<Vec<_>>().join(" "), expected, "{text}");
     }
@@ -228,14 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_looks_for_stays_where_it_is() {
-        let read = |text: &str| {
-            let file = |_: &Path| Some(text.to_owned());
-            let access = Access { variable: &|_| None, read: &file, cards: &|| 0 };
-            named_checkpoints(&["python".into(), "t.py".into()], &access).may_be_read
-        };
-        assert!(!read("torch.save(net, 'a.pt')\n"));
-        assert!(read("if os.path.exists('a.pt'): begin()\ntorch.save(net, 'a.pt')\n"));
+    fn files_of_settings_name_them_too() {
+        let settings = "train:\n  output_dir: /srv/exp1\n  save_path: ../best.pth\n  resume_from: ../old.pth\n  log_dir: logs\n\
+                        data:\n  data_dir: /srv/out\n  batch_size: 4\n";
+        check_with("train(cfg)\n", settings, "python t.py c.yaml", "../best.pth /srv/exp1/");
     }
 
     #[test]

@@ -279,6 +279,16 @@ fn it_is_switched_off_by_a_flag_and_by_a_variable() {
 }
 
 #[test]
+fn a_pytorch_that_does_not_know_growing_segments_is_not_told_of_them() {
+    for (version, left) in [("2.0.1+cu118", "None"), ("2.1.0", "expandable_segments:True")] {
+        let place = with("import os, torch\nprint(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))\n");
+        place.write("torch.py", format!("{FAKE_TORCH}\n__version__ = '{version}'\n"));
+        let ran = place.run(&["--", "python3", "train.py"]);
+        assert_eq!((ran.code, ran.stdout.trim_end()), (Some(0), left), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn a_command_that_is_no_python_is_left_alone() {
     let place = Place::with("go.sh", "#!/bin/sh\necho \"[$PYTHONPATH]\"\n");
     let mut command = place.command(&["--", "sh", "./go.sh"]);

@@ -1,5 +1,6 @@
 //! `lowtide run` with real commands.
 
+mod checkpoints;
 mod control_group;
 mod flags;
 mod folder;

@@ -221,6 +221,34 @@ fn a_start_that_cannot_resume_is_followed_by_one_from_step_0() {
 }
 
 #[test]
+fn after_a_start_from_step_0_the_next_one_resumes_from_what_that_wrote() {
+    let refusing = include_str!("scripts/nanogpt.py")
+        .replace("    print(f\"Resuming", "    if batch_size == 4: raise ValueError('refused')\n    print(f\"Resuming");
+    let place = Place::with("train.py", &refusing);
+    place.write("configurator.py", CONFIGURATOR);
+    let ran = place.run(&["--", "python3", "train.py", "--fits=2"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(iterations(&ran).join(" "), "0 1 2 3 4 5 0 1 2 3 4 5 4 5 6 7 8 9");
+    says(&ran, "lowtide: start 4 resumes from out/ckpt.pt at step 4 with micro-batch x accumulation 2 x 4: ");
+}
+
+/// A bar counts within an epoch what a checkpoint counts in all.
+#[test]
+fn a_start_that_fails_after_some_steps_is_not_begun_anew() {
+    let script = FOLDERS.replace(
+        "while step < 6:",
+        "if step:\n    print('Epoch 3:  99%|#########9| 99/100 [00:01<00:00, 80.00it/s]', flush=True)\n    \
+         raise ValueError('a bad sample')\nwhile step < 6:",
+    );
+    let script = script.replace("\"global_step\": step,", "\"global_step\": step + 400,");
+    let place = Place::with("run.py", &script);
+    let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    says(&ran, "lowtide: start 2 resumes from out/checkpoint-3 at step 403 with ");
+    assert!(!ran.stderr.contains("before its first step") && !ran.stderr.contains("start 3"), "{}", ran.stderr);
+}
+
+#[test]
 fn what_an_unknown_script_wrote_is_copied_too() {
     let script = "import os, sys\nprint(sys.argv[1:])\nos.makedirs('models', exist_ok=True)\n\
                   with open('models/last.pth', 'w') as file: file.write(' '.join(sys.argv))\n\
@@ -277,7 +305,8 @@ fn a_checkpoint_from_before_the_run_that_the_script_takes_by_itself_is_named() {
     let place = Place::with("run.py", &format!("import sys\n{itself}get_last_checkpoint(1)\n"));
     fs::create_dir_all(place.path("out/checkpoint-7")).unwrap();
     place.write("out/checkpoint-7/trainer_state.json", "{\n  \"global_step\": 7\n}");
-    let old = fs::File::open(place.path("out/checkpoint-7")).unwrap();
+    // The folder itself is new, as one that was moved here.
+    let old = fs::File::options().append(true).open(place.path("out/checkpoint-7/trainer_state.json")).unwrap();
     old.set_modified(SystemTime::now() - Duration::from_secs(90_000)).unwrap();
     let ran = place.run(&["--", "python3", "run.py", "--per_device_train_batch_size", "8"]);
     says(

@@ -389,7 +389,7 @@ fn a_retry_that_changes_the_batch_is_told() {
 fn a_kill_that_nothing_explains_is_not_tried_again() {
     let place = Place::new();
     let ran = place.run(&["--retry-env", "BS={micro} ACC={accum}", "--batch", "4", "--", "sh", "-c", "kill -KILL $$"]);
-    assert_eq!(ran.code, Some(137));
+    assert_eq!(place.story("runs/sh-1")["exit_code"], 137);
     assert!(ran.stderr.contains("nothing shows that memory was the reason"), "{}", ran.stderr);
     assert_eq!(place.story("runs/sh-1")["starts"][0]["end"], json!({"signal": 9}));
 }
@@ -402,8 +402,25 @@ fn what_happened_is_told_also_where_no_further_start_can_be_made() {
     std::fs::write(place.path("c.yaml"), "bs: 8\nacc: 1\n").unwrap();
     let config = ["--config", "c.yaml", "--retry-config", "bs={micro} acc={accum}", "--out", "mine"];
     let ran = place.run(&[&config[..], &["--", "python3", "train.py", "c.yaml"]].concat());
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(ran.stderr.contains("start 1: 8 x 1, "), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("start 1: 8 x 1, ") && !ran.stderr.contains("start 2"), "{}", ran.stderr);
     let gone = "error: mine/retry-1.yaml: No such file or directory (os error 2)\n";
     assert!(ran.stderr.contains(gone), "{}", ran.stderr);
+}
+
+#[test]
+fn a_folder_with_a_colon_has_no_retry_by_a_copy_and_says_so_at_once() {
+    let script = "import mine\nfrom transformers import TrainingArguments\n\
+                  args = TrainingArguments('made', per_device_train_batch_size=8)\nprint('imported', flush=True)\nraise MemoryError\n";
+    let place = Place::with("train.py", script);
+    place.write("transformers.py", "class TrainingArguments:\n    def __init__(self, *words, **named): pass\n");
+    place.write("src/mine.py", "");
+    let mut command = place.command(&["--out", "at 10:20", "--", "python3", "train.py"]);
+    let ran = Printout::of(command.env("PYTHONPATH", "src").output().unwrap());
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "imported\n"), "{}", ran.stderr);
+    let why = "at 10:20/retry-3.start: PYTHONPATH cannot name a folder with a colon in its path, so that no changed copy of \
+               the script can be run";
+    assert!(ran.stderr.contains(&format!("lowtide: warning: there will be no retry: {why}\n")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: --out names another folder for the run, such as /tmp/NAME\n"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("was not taken"), "{}", ran.stderr);
 }

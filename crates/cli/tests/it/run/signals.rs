@@ -1,6 +1,9 @@
 //! Signals to a command under way, and what is left of it.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::kit::{Place, lives, signal};
 
@@ -32,8 +35,52 @@ fn a_command_that_ignores_sigterm_is_killed() {
     let place = Place::new();
     let mut child = start(&place, &["--grace", "300ms"], &format!("{FAMILY} while :; do sleep 0.05; done"));
     signal("TERM", child.id());
-    assert_eq!(child.wait().unwrap().code(), Some(137));
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(place.story("runs/sh-1")["exit_code"], 137);
     assert!(!lives(&place.text("deaf")) && !lives(&place.text("ready")));
+}
+
+/// As long as Slurm and Kubernetes give it, and longer than the grace that is ours.
+#[test]
+fn after_sigterm_a_command_has_all_the_time_it_wants_to_save() {
+    let place = Place::new();
+    // Behind a shell that ends at once, the training hears of it by us.
+    for script in [
+        "trap 'sleep 11; echo saved > saved; exit 5' TERM; echo > ready; while :; do sleep 0.05; done",
+        "sh -c 'trap \"sleep 11; echo saved > saved; exit 5\" TERM; echo > ready; while :; do sleep 0.05; done'; exit 7",
+    ] {
+        for name in ["ready", "saved"] {
+            let _ = std::fs::remove_file(place.path(name));
+        }
+        let mut child = start(&place, &[], script);
+        // Twice at once, as `timeout` sends it to a process and to its group.
+        signal("TERM", child.id());
+        signal("TERM", child.id());
+        child.wait().unwrap();
+        assert_eq!(place.text("saved"), "saved\n");
+    }
+}
+
+#[test]
+fn a_second_sigterm_ends_patience() {
+    let place = Place::new();
+    let mut child = start(&place, &[], "trap '' TERM; echo > ready; while :; do sleep 0.05; done");
+    let begun = Instant::now();
+    signal("TERM", child.id());
+    sleep(Duration::from_millis(1200));
+    signal("TERM", child.id());
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert!(begun.elapsed() > Duration::from_secs(11));
+}
+
+#[test]
+fn the_signal_that_ends_the_command_ends_lowtide_too() {
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9), ("SEGV", 11)] {
+        let place = Place::new();
+        let ran = place.command(&["-q", "--", "sh", "-c", &format!("kill -{name} $$; sleep 10")]).output().unwrap();
+        assert_eq!((ran.status.signal(), ran.status.core_dumped()), (Some(number), false), "{name}");
+        assert_eq!(place.story("runs/sh-1")["exit_code"], 128 + number);
+    }
 }
 
 #[test]
@@ -54,7 +101,7 @@ fn a_second_ctrl_c_ends_patience() {
     place.await_text("once");
     assert_eq!(child.try_wait().unwrap(), None);
     signal("INT", child.id());
-    assert_eq!(child.wait().unwrap().code(), Some(137));
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
 }
 
 #[test]

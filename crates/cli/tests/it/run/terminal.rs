@@ -65,6 +65,18 @@ fn a_shell_stops_it_and_lets_it_go_on_in_the_background() {
 }
 
 #[test]
+fn ctrl_c_ends_a_loop_of_the_shell_too() {
+    let place = Place::new();
+    let script = "import signal\nopen('ran', 'a').write('x')\nprint('wait')\nsignal.pause()\n";
+    std::fs::write(place.path("script.py"), script).unwrap();
+    let steps = "bash-=PROMPT_COMMAND='echo [$?]'; for i in 1 2 3; do $LOWTIDE run -q -- python3 -u script.py; done\n,\
+                 wait=^C,[130]=exit\n";
+    let ran = typed(&place, steps, &["/bin/bash", "--norc", "--noprofile", "-i"]);
+    assert!(ran.stdout.contains("[130]\r\n"), "{ran:?}");
+    assert_eq!(place.text("ran"), "x");
+}
+
+#[test]
 fn keys_are_left_to_whoever_shows_the_output() {
     let place = Place::new();
     // As `less` does, what comes after the bar reads keys from the terminal.
