@@ -64,6 +64,8 @@ pub enum Conclusion {
     BatchChanged,
     /// Memory ran out, and what the command read from its standard input cannot be read again.
     InputGone,
+    /// A further start would begin at step 0, and might write over a checkpoint that could not be copied.
+    CheckpointsInDanger,
     /// Memory ran out once more than restarts are allowed.
     TooManyRestarts,
 }

@@ -98,6 +98,7 @@ impl Journal {
         let last = chronicle.starts.last();
         let message = match chronicle.ending {
             Conclusion::Failed => "the command failed for a reason that less memory does not fix",
+            Conclusion::CheckpointsInDanger => "a restart might write over a checkpoint that could not be copied",
             _ => "memory ran out, and nothing more can be tried",
         };
         self.write(Event::Stopped {

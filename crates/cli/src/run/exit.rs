@@ -39,21 +39,24 @@ impl Exit {
             return Self::Code(if ran_out { OUT_OF_MEMORY } else { code_of(error) });
         }
         match chronicle.ending {
+            Conclusion::CheckpointsInDanger if ran_out => Self::Code(OUT_OF_MEMORY),
             Conclusion::NoRungs
             | Conclusion::LastRung
             | Conclusion::SameOnEveryRung
             | Conclusion::InputGone
             | Conclusion::TooManyRestarts
             | Conclusion::BatchChanged => Self::Code(OUT_OF_MEMORY),
-            Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed => match (chronicle.signal, last) {
-                // Told to end while no command was running.
-                (Some(signal), _) => Self::Signal(signal),
-                (None, Some(last)) => match last.end {
-                    End::Code(code) => Self::Code(u8::try_from(code).unwrap_or(1)),
-                    End::Signal(signal) => Self::Signal(signal),
-                },
-                (None, None) => Self::Code(INTERRUPTED),
-            },
+            Conclusion::Finished | Conclusion::Interrupted | Conclusion::Failed | Conclusion::CheckpointsInDanger => {
+                match (chronicle.signal, last) {
+                    // Told to end while no command was running.
+                    (Some(signal), _) => Self::Signal(signal),
+                    (None, Some(last)) => match last.end {
+                        End::Code(code) => Self::Code(u8::try_from(code).unwrap_or(1)),
+                        End::Signal(signal) => Self::Signal(signal),
+                    },
+                    (None, None) => Self::Code(INTERRUPTED),
+                }
+            }
         }
     }
 

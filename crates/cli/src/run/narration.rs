@@ -286,6 +286,9 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         Conclusion::InputGone => {
             "memory ran out, and what the command read from its standard input, a pipe, is gone for a retry".to_owned()
         }
+        Conclusion::CheckpointsInDanger => {
+            "not restarted: a start from step 0 might write over a checkpoint that could not be copied".to_owned()
+        }
         Conclusion::TooManyRestarts if chronicle.restarts == 0 => {
             "memory ran out, and no restart is allowed".to_owned()
         }
@@ -323,6 +326,10 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
             "say the command's own batch with --batch and --accum, and what a retry changes with --retry-with"
         }
         Conclusion::TooManyRestarts => "--max-restarts allows more",
+        Conclusion::CheckpointsInDanger => {
+            "make room on the disk, or move the checkpoint; --no-copies restarts without a copy; --resume-with '--resume \
+             {checkpoint}' --checkpoint-glob 'out/*.pt' says how the script resumes"
+        }
         Conclusion::InputGone => {
             "give it a file, which a retry reads again from its beginning: lowtide run -- COMMAND < FILE; or < /dev/null \
              where it reads nothing"

@@ -6,8 +6,8 @@
 //!
 //! All that match are kept, and not the newest alone: a start from step 0 comes by every step again. They are copied as
 //! long as that takes no more than half of the room that is left, the newest first. Where it would take more they stay where
-//! they are, for the script may need them there: only what certainly begins at step 0 may find them gone. Of
-//! scripts that nothing is known of, the files that the run wrote and that look like checkpoints are brought to safety
+//! they are, for the script may need them there, and no restart follows: only what certainly begins at step 0 may find them
+//! gone. Of scripts that nothing is known of, the files that the run wrote and that look like checkpoints are brought to safety
 //! (`keep/command/strays.rs`), and those that the command names, whoever wrote them.
 
 use std::collections::HashMap;

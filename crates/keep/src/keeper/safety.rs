@@ -23,6 +23,16 @@ pub enum Copies {
     Off,
 }
 
+/// Whether a start may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Ground {
+    /// What it may write over is safe.
+    Safe,
+    /// It begins at step 0, and may write over a checkpoint of which there is no copy.
+    Unsafe,
+}
+
 /// More than is copied while nobody wonders what takes so long.
 const LONG: Bytes = Bytes::from_mib(256);
 
@@ -46,7 +56,7 @@ impl Safety<'_> {
         start: usize,
         is_told_to_end: &dyn Fn() -> bool,
         notify: &mut dyn FnMut(&Notice),
-    ) {
+    ) -> Ground {
         let (resumption, run) = (self.resumption, self.run);
         let (checkpoints, way) = self.endangered(search, start);
         let named = match &search.found {
@@ -67,12 +77,16 @@ impl Safety<'_> {
         let mut kept = keep_safe(&checkpoints, way, &occasion, &mut before_piece);
         kept.extend(keep_safe(&named, Way::Copy, &occasion, &mut before_piece));
         if kept.is_empty() {
-            return;
+            return Ground::Safe;
         }
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
         let removed = thin_out(&kept, run, |folder| resumption.mentions(folder));
         if !removed.is_empty() {
             notify(&Notice::ThinnedOut { removed: &removed, left: MOST_COPIES });
+        }
+        match search.found.is_none() && kept.iter().any(|it| it.refuge.is_err()) {
+            true => Ground::Unsafe,
+            false => Ground::Safe,
         }
     }
 

@@ -23,7 +23,7 @@ use crate::inside::host_reserve;
 use crate::journal::Journal;
 use crate::keeper::folder::is_free;
 use crate::keeper::judgement::judge;
-use crate::keeper::safety::{Copies, Safety};
+use crate::keeper::safety::{Copies, Ground, Safety};
 use crate::keeper::sequel::{Bounds, Sequel, could_not_resume, next};
 use crate::keeper::trainer_state::with_batch;
 use crate::output::epilogue::{Epilogue, FatalOom};
@@ -128,9 +128,13 @@ fn start_on(
     let mut evaluated = None;
     loop {
         let number = starts.len() + 1;
-        safety.keep(&search, number, &|| supervisor.ended_by().is_some(), notify);
+        let ground = safety.keep(&search, number, &|| supervisor.ended_by().is_some(), notify);
         if let Some(signal) = supervisor.ended_by() {
             return Ok(Ending { conclusion: Conclusion::Interrupted, signal: Some(signal) });
+        }
+        // What the first start writes over is the user's own choice; what a restart does is ours.
+        if ground == Ground::Unsafe && !starts.is_empty() {
+            return Ok(Conclusion::CheckpointsInDanger.into());
         }
         if !starts.is_empty() {
             safety.clear_the_way(starts.len(), notify);

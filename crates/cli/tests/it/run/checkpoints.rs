@@ -99,16 +99,25 @@ fn what_a_script_looks_for_by_itself_stays_where_it_is() {
                    if found: print('resumed', open(found[-1] + '/model.pt').read(7))\nlarge('out/checkpoint-5/model.pt')\n";
     for script in [unknown, own_way] {
         let place = Place::with("train.py", &format!("{LARGE}{script}if '--bs=4' in sys.argv: raise MemoryError\n"));
+        // Nothing shows that it would resume, so that nothing is started over what cannot be copied.
         let ran = retried(&place, &[], &[]);
-        assert_eq!((ran.code, &*ran.stdout), (Some(0), "resumed weights\n"), "{}", ran.stderr);
+        assert_eq!((ran.code, &*ran.stdout), (Some(3), ""), "{}", ran.stderr);
+        says(&ran, "may be written over, and cannot be copied: ");
+        says(
+            &ran,
+            "lowtide: not restarted: a start from step 0 might write over a checkpoint that could not be copied",
+        );
         assert!(!ran.stderr.contains("moved"), "{}", ran.stderr);
+        let ran = retried(&place, &["--no-copies"], &[]);
+        assert_eq!((ran.code, &*ran.stdout), (Some(0), "resumed weights\nresumed weights\n"), "{}", ran.stderr);
     }
 }
 
 #[test]
 fn what_another_run_writes_in_the_same_folder_stays_where_it_is() {
-    let script = format!("{LARGE}if '--bs=4' in sys.argv:\n    large('A/state.pt')\n    raise MemoryError\n");
-    let place = Place::with("train.py", &script);
+    let script = "import os, sys\nif '--bs=4' in sys.argv:\n    os.makedirs('A')\n    open('A/state.pt', 'w').write('A')\n    \
+                  raise MemoryError\n";
+    let place = Place::with("train.py", script);
     let ran = retried(&place, &[], &["--name=B"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(place.path("A/state.pt").exists() && !ran.stderr.contains("moved"), "{}", ran.stderr);
