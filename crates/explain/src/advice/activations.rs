@@ -6,7 +6,7 @@ use lowtide_log::{StackFrame, recomputes};
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{ALL, Fidelity, Gain, List, NOT_NUMBERS};
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, Key};
 use crate::log::Sign;
 use crate::model::Model;
@@ -17,9 +17,6 @@ use crate::{Activity, Advice, Lever};
 const LONG_SAMPLE: u64 = 16_384;
 /// Steps after which a failure is no matter of the usual step.
 const WHILE: u64 = 5;
-
-/// The model sees other inputs.
-const NOT_INPUTS: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
 impl Case<'_> {
     /// Whether this is a transformer, whose libraries recompute by a switch.
@@ -219,7 +216,7 @@ impl List<'_> {
         let kind = self.case.framework().precision(no_bf16);
         self.offer(precision_patch(facts, no_bf16));
         let text = format!("Compute in {kind}: about half the memory of activations");
-        self.push(Lever::Precision, text, Gain::default(), NOT_NUMBERS);
+        self.add(Lever::Precision, text, NOT_NUMBERS);
     }
 
     /// Recomputing, and beside it half precision, which makes the same tensors smaller.
@@ -274,6 +271,7 @@ impl List<'_> {
                 Lever::AttentionKernel,
                 "Attention in parts or by a fused kernel (--split_attn, --sdpa, --xformers), and blocks of the model on the host \
                  while they are not in use (--blocks_to_swap), where the script has them; slower",
+                ALL,
             );
             self.join(Lever::AttentionKernel, &[Lever::Offload], "");
         }
@@ -307,7 +305,7 @@ impl List<'_> {
                     .to_owned()
             }
         };
-        self.push(Lever::SmallerInput, text, Gain::default(), NOT_INPUTS);
+        self.add(Lever::SmallerInput, text, NOT_NUMBERS);
     }
 
     /// Smaller samples do what a smaller batch does.
@@ -364,6 +362,7 @@ impl List<'_> {
                 "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
                  compiled graphs may \
                  hold more at once",
+                ALL,
             );
         }
     }
@@ -373,6 +372,7 @@ impl List<'_> {
             Lever::AssignOnHost,
             "Match boxes on the host where a picture has very many: gpu_assign_thr=200 of mmdetection's assigner, or fewer boxes \
              in a picture (crops); the same matches, more slowly",
+            ALL,
         );
     }
 
@@ -386,7 +386,7 @@ impl List<'_> {
             "Limit the longest sample (max_length, max_seq_length, truncation, max_tokens of a batch, or batches of like \
              lengths): {why}; the model sees less context"
         );
-        self.change(Lever::ShorterSequence, text);
+        self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
         if self.case.shows(Sign::PictureQuestion) {
             let words = "; pictures and films are tokens too: a lower resolution (max_pixels), fewer frames";
             self.join(Lever::ShorterSequence, &[Lever::SmallerInput], words);
@@ -395,10 +395,11 @@ impl List<'_> {
 
     /// Answers that are generated before each step are what fills it.
     pub(super) fn shorter_answers(&mut self) {
-        self.change(
+        self.add(
             Lever::ShorterSequence,
             "Shorter answers, and fewer for each question: half of max_completion_length (max_response_length) and of \
              num_generations",
+            NOT_NUMBERS,
         );
         self.join(Lever::ShorterSequence, &[Lever::FewerRequests], "");
     }
@@ -410,6 +411,7 @@ impl List<'_> {
                 Lever::EmptyCache,
                 "Let go of earlier models and graphs: tf.keras.backend.clear_session() before each model of a loop, or a process of \
                  its own for each; build no operations inside the loop over steps",
+                ALL,
             );
         }
     }
@@ -423,6 +425,7 @@ impl List<'_> {
             Lever::PlainNumbers,
             "Keep numbers, not tensors, from step to step: total += loss.item(), outputs by .detach().cpu(); a kept loss \
              holds the graph of its whole step",
+            ALL,
         );
         let words = "; and torch.no_grad() around what is only shown or measured in between";
         self.join(Lever::PlainNumbers, &[Lever::NoGraph], words);

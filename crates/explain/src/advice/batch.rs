@@ -8,7 +8,7 @@ use lowtide_trainers::{Answer, TrainingLoop, training_loop};
 use super::case::{Basis, Case, Micro};
 use super::device::AllocatorSwitch;
 use super::framework::Framework;
-use super::list::{ALL, Gain, List};
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
 use crate::facts::{FixedUpdate, Key};
 use crate::log::Sign;
 use crate::patch::micro_batch;
@@ -36,7 +36,7 @@ impl List<'_> {
                 _ => {}
             }
             if batch != Some(1) {
-                self.add(Lever::MicroBatch, case.smaller_batch());
+                self.add(Lever::MicroBatch, case.smaller_batch(), ALL);
             }
             return;
         };
@@ -52,7 +52,7 @@ impl List<'_> {
             Err(_) if !gathers => 1,
             Err(why) => {
                 self.no_patch(why);
-                self.add(Lever::MicroBatch, case.half_the_batch());
+                self.add(Lever::MicroBatch, case.half_the_batch(), ALL);
                 return;
             }
         };
@@ -102,9 +102,10 @@ impl List<'_> {
 
     /// One tensor that a line of a script makes.
     fn smaller_tensor(&mut self) {
-        self.change(
+        self.add(
             Lever::SmallerInput,
             "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16)",
+            NOT_NUMBERS,
         );
     }
 

@@ -194,7 +194,7 @@ impl List<'_> {
         if case.message.contains("faiss::gpu") {
             let text = "Let faiss take less for itself: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a \
                         part of the card from the start; or add vectors in smaller pieces";
-            self.add(Lever::LeaveRoom, text);
+            self.add(Lever::LeaveRoom, text, ALL);
         }
         if case.needs_a_page_file() && case.oom.place == Place::Device {
             self.page_file();
@@ -279,6 +279,7 @@ impl List<'_> {
              that trains). Where they are, what is idle belongs to another stream or to CUDA graphs \
              (torch.compile's reduce-overhead), or lies around tensors of sizes that change: pad to a few lengths, and call \
              torch.cuda.empty_cache() between phases, not in each step",
+            ALL,
         );
     }
 
@@ -301,7 +302,7 @@ impl List<'_> {
                  {size}GiB -- followed by your command; such a step is slow instead of out of memory"
             ),
         };
-        self.add(Lever::Reserve, text);
+        self.add(Lever::Reserve, text, ALL);
     }
 
     pub(super) fn limit(&mut self) {
@@ -346,24 +347,10 @@ impl List<'_> {
         let case = self.case;
         let framework = case.framework();
         let leave = case.leave_room();
-        let less = match case.trains() || case.activity == Some(Activity::Training) {
-            true => "a smaller batch (half, with twice the accumulation)",
-            false => "a smaller batch or model",
-        };
-        let text = match case.oom.source {
-            Source::Collectives => format!(
-                "Leave room for NCCL: {less}, or {leave}; and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)"
-            ),
-            Source::Blas => format!(
-                "Leave room for cuBLAS: {less}, or {leave}; where memory is free, an index out of range shows itself this \
-                 way too: run once with CUDA_LAUNCH_BLOCKING=1"
-            ),
-            Source::Dnn if framework == Framework::Torch => {
-                format!("Leave room for cuDNN: {less}, or {leave}, and turn torch.backends.cudnn.benchmark off")
-            }
-            Source::Dnn => format!("Leave room for cuDNN: {leave}, or {less}"),
-            _ => format!("Leave room for what the allocator does not count (contexts, libraries): {less}, or {leave}"),
-        };
+        // A library that gets no memory for a step says what an allocator would have said of a larger batch.
+        let computes = case.trains() || case.activity == Some(Activity::Training);
+        let is_of_step = matches!(case.oom.source, Source::Blas | Source::Dnn) && framework.preallocation().is_none();
+        let halves = computes && is_of_step;
         if case.is_first_use() {
             self.other_process();
             if framework.preallocation().is_some() {
@@ -375,10 +362,27 @@ impl List<'_> {
                 self.smaller_samples();
             }
         }
-        self.add(Lever::LeaveRoom, text);
-        // A library that gets no memory for a step says what an allocator would have said of a larger batch.
-        let computes = case.trains() || case.activity == Some(Activity::Training);
-        if computes && matches!(case.oom.source, Source::Blas | Source::Dnn) && framework.preallocation().is_none() {
+        let less = match computes {
+            _ if halves || self.names(Lever::MicroBatch) => "",
+            true => "half the batch with twice the gradient accumulation, or ",
+            false => "fewer samples at once, or ",
+        };
+        let text = match case.oom.source {
+            Source::Collectives => format!(
+                "Leave room for NCCL: {less}{leave}; and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)"
+            ),
+            Source::Blas => format!(
+                "Leave room for cuBLAS: {less}{leave}; where memory is free, an index out of range shows itself this \
+                 way too: run once with CUDA_LAUNCH_BLOCKING=1"
+            ),
+            Source::Dnn if framework == Framework::Torch => {
+                format!("Leave room for cuDNN: {less}{leave}, and turn torch.backends.cudnn.benchmark off")
+            }
+            Source::Dnn => format!("Leave room for cuDNN: {less}{leave}"),
+            _ => format!("Leave room for what the allocator does not count (contexts, libraries): {less}{leave}"),
+        };
+        self.add(Lever::LeaveRoom, text, ALL);
+        if halves {
             self.micro_batch();
             self.smaller_samples();
         }
@@ -395,7 +399,7 @@ impl List<'_> {
                 "End what an earlier run left on the device, which is what a restart did: {} shows its process, kill ends it",
                 self.case.card_tool()
             );
-            self.add(Lever::EndOtherProcess, text);
+            self.add(Lever::EndOtherProcess, text, ALL);
             self.join(Lever::EndOtherProcess, &[Lever::RestartKernel], "; in a notebook, restart its kernel");
         }
         if !self.case.narrative().runs_again || self.case.framework() != Framework::Torch {
@@ -405,6 +409,7 @@ impl List<'_> {
             Lever::RestartKernel,
             "Start afresh: restart the notebook's kernel (or end the process of the first run), which still holds what that run \
              left on the device",
+            ALL,
         );
         let words =
             "; or, between two runs, delete the model and its outputs, then gc.collect() and torch.cuda.empty_cache()";
@@ -417,6 +422,7 @@ impl List<'_> {
             self.add(
                 Lever::RestartKernel,
                 "Restart the notebook's kernel: after an error it holds what the failed cell left on the device",
+                ALL,
             );
         }
     }

@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{ALL, Gain, List};
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
 use crate::Activity;
 use crate::culprit::WHOLE_FRAMES;
 use crate::facts::Key;
@@ -117,10 +117,11 @@ impl List<'_> {
 
     /// A pipeline for pictures that is built beside the state of training.
     fn validation_pipeline(&mut self) {
-        self.change(
+        self.add(
             Lever::Precision,
             "Build the pipeline for validation in bf16 (torch_dtype=torch.bfloat16), from parts that are there already, and \
              delete it afterwards",
+            NOT_NUMBERS,
         );
         let words = "; or make fewer and smaller pictures (--num_validation_images 1), or none while it trains (without \
                      --validation_prompt)";
@@ -129,6 +130,7 @@ impl List<'_> {
             Lever::Offload,
             "Keep the parts that validation does not use at the moment on the host: pipeline.enable_model_cpu_offload(); \
              and decode in tiles (pipeline.enable_vae_tiling())",
+            ALL,
         );
     }
 
@@ -138,6 +140,7 @@ impl List<'_> {
             Lever::EvaluationBatch,
             "Leave out what comes round at that step (an evaluation, samples, a checkpoint) once: if training goes on, that is \
              what does not fit",
+            ALL,
         );
         let words = "; then make it smaller: fewer samples at once, crops, under torch.no_grad()";
         self.join(Lever::EvaluationBatch, &[Lever::EvaluationLess, Lever::EvaluationCrop], words);
@@ -151,6 +154,7 @@ impl List<'_> {
             Lever::NoGraph,
             "Keep no graph where nothing is trained: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
              model.eval() alone does not do that",
+            ALL,
         );
     }
 
@@ -178,7 +182,7 @@ impl List<'_> {
                  on the host"
             }
         };
-        self.add(Lever::OutputsToHost, text);
+        self.add(Lever::OutputsToHost, text, ALL);
     }
 
     /// A volume is put together from all its windows.
@@ -190,6 +194,7 @@ impl List<'_> {
             Lever::OutputsToHost,
             "Put the windows together on the host: device=torch.device(\"cpu\") of sliding_window_inference, which keeps one output \
              as large as the volume for each class",
+            ALL,
         );
         self.join(Lever::OutputsToHost, &[Lever::EvaluationBatch], "; and fewer windows at once (sw_batch_size 1)");
     }
@@ -203,6 +208,7 @@ impl List<'_> {
             Lever::PlainNumbers,
             "Let go of what one evaluation leaves for the next: reset metrics (metric.reset()), empty lists of outputs, and keep \
              losses as numbers (.item())",
+            ALL,
         );
     }
 
@@ -216,7 +222,7 @@ impl List<'_> {
             "Keep less of each output of the evaluation: what the metric needs (the argmax, a sum) batch by batch{way}, instead of \
              all logits until the end"
         );
-        self.add(Lever::PlainNumbers, text);
+        self.add(Lever::PlainNumbers, text, ALL);
     }
 
     pub(super) fn crop(&mut self) {
@@ -249,14 +255,15 @@ impl List<'_> {
                     setting.path.join(".")
                 );
                 self.offer(single(config, setting, smaller));
-                self.add(Lever::EvaluationBatch, text);
+                self.add(Lever::EvaluationBatch, text, ALL);
             }
             Some(_) => {}
             // Fewer than one sample there are not.
             None if facts.batch() == Some(1) && self.case.narrative().takes_one_sample => {
-                self.change(
+                self.add(
                     Lever::SmallerInput,
                     "Smaller samples: shorter texts (max_length, truncation), smaller pictures, fewer frames; one at once is the least",
+                    NOT_NUMBERS,
                 );
                 self.join(Lever::SmallerInput, &[Lever::ShorterSequence], "");
                 self.join(Lever::SmallerInput, &[Lever::SmallerModel], "; or a smaller variant of the model");
@@ -267,7 +274,7 @@ impl List<'_> {
                     false => "",
                 };
                 let text = format!("Evaluate fewer samples at once{name}, or fewer candidates for each");
-                self.add(Lever::EvaluationBatch, text);
+                self.add(Lever::EvaluationBatch, text, ALL);
                 let (kin, words): (&[Lever], _) = match self.case.takes_words() {
                     true => (&[Lever::ShorterSequence], "; or shorter texts (max_length, truncation)"),
                     false => (
@@ -292,6 +299,7 @@ impl List<'_> {
             Lever::EmptyCache,
             "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
              torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
+            ALL,
         );
     }
 
@@ -321,7 +329,7 @@ impl List<'_> {
             _ => None,
         };
         self.offer(patch);
-        self.add(Lever::EvaluationLess, text);
+        self.add(Lever::EvaluationLess, text, ALL);
     }
 }
 

@@ -4,7 +4,7 @@ use lowtide_log::StackFrame;
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::List;
+use super::list::{ALL, List, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
@@ -108,6 +108,7 @@ impl List<'_> {
             self.add(
                 Lever::Tiles,
                 "Work in tiles: --tile 400 (tile=400), smaller where it still fails; the same picture, with a little overlap",
+                ALL,
             );
         }
         // One tensor that is large beside the card is a matter of what goes in.
@@ -149,7 +150,7 @@ impl List<'_> {
                         outputs together";
             (Lever::SmallerInput, &[], text)
         };
-        self.change(lever, text);
+        self.add(lever, text, NOT_NUMBERS);
         self.join(lever, kin, "");
         let batch = if case.tests_by_name() { Lever::EvaluationBatch } else { Lever::MicroBatch };
         self.join(lever, &[batch], "; fewer of them at once (a smaller batch)");

@@ -8,7 +8,7 @@ use lowtide_oom::{Certainty, Engine, Source};
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
-use super::list::List;
+use super::list::{ALL, List, NOT_NUMBERS};
 use super::reduction::Dial;
 use crate::Activity;
 use crate::Lever;
@@ -170,12 +170,12 @@ impl List<'_> {
                 "Install a 64-bit {program}: this one has 32 bits, and a process of 32 bits has 2 to 4 GiB of addresses, however much \
                  memory the machine has"
             );
-            self.add(Lever::RaiseLimit, text);
+            self.add(Lever::RaiseLimit, text, ALL);
         }
         // What no machine lacks was refused by R's own limit; more than that may have been the machine's memory.
         let is_crumb = || case.oom.requested.is_none_or(|asked| asked < Bytes::from_mib(64));
         if let Some(heap) = case.judgement.heap.filter(|heap| !heap.is_open() || is_crumb()) {
-            self.add(Lever::RaiseLimit, heap.advice());
+            self.add(Lever::RaiseLimit, heap.advice(), ALL);
             self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
         }
         if case.loses_a_web_worker() {
@@ -265,6 +265,7 @@ impl List<'_> {
                 Lever::CheckLog,
                 "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
                  --format=State,MaxRSS",
+                ALL,
             );
         }
     }
@@ -297,7 +298,7 @@ impl List<'_> {
             }
             Taker::Weights => {
                 self.more_memory();
-                self.add(Lever::LoadInPieces, self.case.weights_in_pieces());
+                self.add(Lever::LoadInPieces, self.case.weights_in_pieces(), ALL);
                 let words = "; or a smaller model, or its weights in fewer bits (a 4-bit file)";
                 self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
             }
@@ -342,7 +343,7 @@ impl List<'_> {
             }
             Taker::Unknown if self.case.takes_much_data() => {
                 let text = "Put in less at once: a part of the data, a coarser one, or one piece after the other";
-                self.change(Lever::SmallerInput, text);
+                self.add(Lever::SmallerInput, text, NOT_NUMBERS);
                 self.join(Lever::SmallerInput, &[Lever::LoadInPieces, Lever::FewerRequests], "");
                 self.more_memory();
                 let words = "; or fewer processes and threads side by side (jobs, cores)";
@@ -357,17 +358,19 @@ impl List<'_> {
             Taker::Unknown => {
                 self.more_memory();
                 self.many_workers();
-                let text = match self.case.shows(Sign::Umap) {
-                    true => {
+                let (text, keeps) = match self.case.shows(Sign::Umap) {
+                    true => (
                         "Let UMAP keep less: low_memory=True and init=\"random\" for it, or fit it on a part of the data and transform \
-                         the rest"
-                    }
-                    false => {
+                         the rest",
+                        NOT_NUMBERS,
+                    ),
+                    false => (
                         "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
-                         streaming)"
-                    }
+                         streaming)",
+                        ALL,
+                    ),
                 };
-                self.add(Lever::LoadInPieces, text);
+                self.add(Lever::LoadInPieces, text, keeps);
                 if self.case.shows(Sign::Speech) {
                     let words = "; or a smaller model, or its weights in fewer bits (int8)";
                     self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
@@ -388,13 +391,14 @@ impl List<'_> {
         let usual = if shown.is_none() { Some(8) } else { Some(32) };
         if let Some(fewer) = (Dial { name: "batch_size", usual, shown, least: 1 }).lowered() {
             let text = format!("Fewer texts at once: {fewer} in encode, or shorter ones (max_seq_length)");
-            self.add(Lever::FewerRequests, text);
+            self.add(Lever::FewerRequests, text, NOT_NUMBERS);
             self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
         }
         self.add(
             Lever::LoadInPieces,
             "Encode the texts in chunks, some ten thousand at a time, and write the vectors of each to disk (np.save, a memory-mapped \
              array) instead of keeping all of them; read the texts chunk by chunk too",
+            ALL,
         );
         let words = "; fewer processes of a pool (start_multi_process_pool), each of which has a model of its own";
         self.join(Lever::LoadInPieces, &[Lever::FewerWorkers], words);
@@ -423,7 +427,7 @@ impl List<'_> {
             "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces, or fewer or smaller samples in it; \
              look also whether its shape is what was meant"
         );
-        self.change(Lever::SmallerType, text);
+        self.add(Lever::SmallerType, text, NOT_NUMBERS);
         self.join(Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput], "");
     }
 
@@ -434,7 +438,7 @@ impl List<'_> {
             "Ask for what it takes at its peak{used}: resources.requests.memory, with resources.limits.memory equal to it, so that it \
              is put on a node with so much and is evicted last; or larger nodes, or fewer pods beside it"
         );
-        self.add(Lever::MoreMemory, text);
+        self.add(Lever::MoreMemory, text, ALL);
         self.join(Lever::MoreMemory, &[Lever::RaiseLimit], "");
     }
 
@@ -449,7 +453,7 @@ impl List<'_> {
         } else {
             "Run where there is more memory, or add swap, so that the end comes as slowness instead"
         };
-        self.add(Lever::MoreMemory, text);
+        self.add(Lever::MoreMemory, text, ALL);
         // How much WSL may take is a limit of its own.
         if case.shows(Sign::Wsl) {
             self.join(Lever::MoreMemory, &[Lever::RaiseLimit], "");
@@ -471,7 +475,7 @@ impl List<'_> {
             "A larger page file (Windows: System, Advanced, Performance, Virtual memory; on a disk with room): every process \
              that loads the CUDA libraries commits gigabytes of it{less}"
         );
-        self.add(Lever::PageFile, text);
+        self.add(Lever::PageFile, text, ALL);
     }
 
     pub(super) fn no_pinned_memory(&mut self) {
@@ -487,14 +491,14 @@ impl List<'_> {
                  device are a little slower"
             }
         };
-        self.add(Lever::NoPinnedMemory, text);
+        self.add(Lever::NoPinnedMemory, text, ALL);
     }
 
     /// A limit that the process was started under refuses memory that the machine still has.
     fn process_limit(&mut self) {
         let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
                     Engine), and raise one that is below what the machine has";
-        self.add(Lever::RaiseLimit, text);
+        self.add(Lever::RaiseLimit, text, ALL);
     }
 
     fn data_cache(&mut self) {
@@ -514,7 +518,7 @@ impl List<'_> {
                 .to_owned(),
         };
         let is_read_in_pieces = text.contains("in pieces");
-        self.add(Lever::SmallerDataCache, text);
+        self.add(Lever::SmallerDataCache, text, ALL);
         if is_read_in_pieces {
             self.join(Lever::SmallerDataCache, &[Lever::LoadInPieces], "");
         }

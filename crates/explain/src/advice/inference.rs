@@ -6,7 +6,8 @@ use lowtide_oom::{DeviceKind, Engine, Source};
 use super::case::Case;
 use super::forward::is_own;
 use super::framework::Framework;
-use super::list::{Gain, List, NOT_MODEL};
+use super::letters::sentence;
+use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
@@ -161,11 +162,16 @@ impl List<'_> {
     }
 
     fn vectors(&mut self) {
-        self.add(Lever::FewerRequests, "Fewer texts at once (batch_size of encode), or shorter ones (max_seq_length)");
+        self.add(
+            Lever::FewerRequests,
+            "Fewer texts at once (batch_size of encode), or shorter ones (max_seq_length)",
+            NOT_NUMBERS,
+        );
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
         self.add(
             Lever::OutputsToHost,
             "Keep the vectors off the card: convert_to_numpy=True instead of convert_to_tensor=True, or .cpu() for each batch",
+            ALL,
         );
         let words = "; where they are many, encode some hundred thousand texts at a time and write each part to disk";
         self.join(Lever::OutputsToHost, &[Lever::LoadInPieces], words);
@@ -179,18 +185,20 @@ impl List<'_> {
         let is_tile = is_block || case.passes(&decoders) || case.is_one_large_request();
         let has_tiles = case.facts.log.signs.has(Sign::Diffusion) && case.message.contains("tile");
         if case.shows(Sign::FullPrecision) {
-            self.change(
+            self.add(
                 Lever::Precision,
                 "Half precision: leave --no-half and --precision full out (torch_dtype=torch.float16), which take twice the \
                  memory",
+                NOT_NUMBERS,
             );
         }
         // Scripts of their own compute in fp32 until they are told otherwise; the programs do not.
         let is_script = ![Sign::Comfy, Sign::Webui, Sign::Diffusers].into_iter().any(|sign| case.shows(sign));
         if is_script && case.shows(Sign::LatentDiffusion) {
-            self.change(
+            self.add(
                 Lever::Precision,
                 "Half precision: model.half() for all parts, and torch.autocast around the sampling; half the memory",
+                NOT_NUMBERS,
             );
         }
         if case.calls_parts_itself() {
@@ -213,9 +221,10 @@ impl List<'_> {
     }
 
     fn lower_resolution(&mut self) {
-        self.change(
+        self.add(
             Lever::SmallerInput,
             "A lower resolution, or fewer pictures or frames at once: memory of attention grows with the square of the pixels",
+            NOT_NUMBERS,
         );
         self.join(Lever::SmallerInput, &[Lever::Tiles], "; or in tiles (a tiled sampler, a tiled decoder)");
         self.join(Lever::SmallerInput, &[Lever::FewerRequests], "");
@@ -224,10 +233,11 @@ impl List<'_> {
     fn texts(&mut self) {
         let case = self.case;
         if case.looks_at_pictures() {
-            self.change(
+            self.add(
                 Lever::SmallerInput,
                 "Smaller pictures: max_pixels of the processor (512 * 28 * 28, say), fewer pictures or frames in a question; each \
                  becomes thousands of tokens",
+                NOT_NUMBERS,
             );
             let words = "; one question at a time, and shorter answers (max_new_tokens)";
             self.join(Lever::SmallerInput, &[Lever::FewerRequests, Lever::ShorterSequence], words);
@@ -257,16 +267,18 @@ impl List<'_> {
             Lever::CacheType,
             "A smaller cache: cache_implementation=\"offloaded\" or a quantised one; use_cache=False holds none and is much \
              slower",
+            NOT_NUMBERS,
         );
         self.offload();
         self.add(
             Lever::NoGraph,
             "Keep no graph: torch.inference_mode() around a forward of your own; generate does so itself",
+            ALL,
         );
     }
 
     fn fewer_prompts(&mut self, text: &str) {
-        self.add(Lever::FewerRequests, text);
+        self.add(Lever::FewerRequests, text, NOT_NUMBERS);
         self.join(
             Lever::FewerRequests,
             &[Lever::ShorterSequence],
@@ -288,13 +300,18 @@ impl List<'_> {
         self.add(
             Lever::Offload,
             "Run on the CPU (device=\"cpu\", slower) or on a card with more memory, or end what else holds the card",
+            ALL,
         );
         self.join(Lever::Offload, &[Lever::MoreMemory, Lever::EndOtherProcess], "");
         self.fewer_pieces_of_sound();
     }
 
     fn fewer_pieces_of_sound(&mut self) {
-        self.add(Lever::FewerRequests, "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1");
+        self.add(
+            Lever::FewerRequests,
+            "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1",
+            NOT_NUMBERS,
+        );
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
     }
 
@@ -327,28 +344,27 @@ impl List<'_> {
         let words = "; or spread over several cards, which the same switch does, or a card with more memory";
         self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);
         self.other_card();
-        self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible");
+        self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible", ALL);
     }
 
     fn session(&mut self) {
         self.add(
             Lever::FewerRequests,
             "A smaller batch or smaller inputs for each run of the session, and fewer runs side by side (threads)",
+            NOT_NUMBERS,
         );
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::SmallerInput, Lever::FewerWorkers], "");
         self.add(
             Lever::LeaveRoom,
             "Let the arena grow by what is asked only: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
              provider, one session on the card",
+            ALL,
         );
         self.join(Lever::LeaveRoom, &[Lever::Offload], "; or the CPU provider, slowly");
         self.quantized_weights("a model in fp16 or int8");
     }
 
     fn quantized_weights(&mut self, what: &str) {
-        let mut letters = what.chars();
-        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-        let text = format!("{first}{}; answers differ a little", letters.as_str());
-        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::Quantize, format!("{}; answers differ a little", sentence(what)), NOT_MODEL);
     }
 }

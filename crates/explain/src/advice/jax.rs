@@ -5,7 +5,7 @@ use lowtide_oom::{DeviceKind, Engine, Place, Source};
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::List;
+use super::list::{ALL, List};
 use crate::log::Flag;
 use crate::{Cause, Lever};
 
@@ -68,7 +68,7 @@ impl List<'_> {
         }
         if case.jax_share().is_none() && !case.grows_its_pool() {
             if let Some(text) = Framework::Jax.preallocation() {
-                self.add(Lever::LeaveRoom, text);
+                self.add(Lever::LeaveRoom, text, ALL);
             }
             return;
         }
@@ -76,6 +76,7 @@ impl List<'_> {
             self.add(
                 Lever::LeaveRoom,
                 format!("Take less from the start: {less}; others and libraries need room beside it"),
+                ALL,
             );
         }
     }
@@ -96,7 +97,7 @@ impl List<'_> {
                     "Let the pool go on in the host's memory: TF_FORCE_UNIFIED_MEMORY=1 with XLA_PYTHON_CLIENT_MEM_FRACTION above 1, \
                      slowly; a share of {share:.2} has nothing left to raise"
                 );
-                return self.add(Lever::Offload, text);
+                return self.add(Lever::Offload, text, ALL);
             }
             Some(share) if share >= LARGEST => {
                 "Take the pool at the start: leave XLA_PYTHON_CLIENT_PREALLOCATE=false out, because a pool that grows lies in pieces"
@@ -110,7 +111,7 @@ impl List<'_> {
                 "A larger pool, where nothing else is on the card: XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST}{keep}"
             ),
         };
-        self.add(Lever::RaiseLimit, text);
+        self.add(Lever::RaiseLimit, text, ALL);
     }
 
     /// What JAX was given of the card, where that is what stands in the way: too little for itself, or too much beside PyTorch or
@@ -129,6 +130,7 @@ impl List<'_> {
             self.add(
                 Lever::LeaveRoom,
                 format!("Let JAX, which shares the card, take less of it from the start: {less}"),
+                ALL,
             );
         }
     }

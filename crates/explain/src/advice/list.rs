@@ -3,6 +3,7 @@
 use lowtide_core::Bytes;
 
 use super::case::Case;
+use super::letters::{clause, sentence};
 use crate::{Advice, Cause, Lever, Patch};
 
 /// Whether a piece of advice keeps what it should.
@@ -53,14 +54,9 @@ impl<'a> List<'a> {
         Self { case, advice: Vec::new(), next: None, notes: stale.iter().cloned().collect(), stale, samples: None }
     }
 
-    /// Adds advice that keeps everything, of which no peak is known.
-    pub(super) fn add(&mut self, lever: Lever, text: impl Into<String>) {
-        self.push(lever, text, Gain::default(), ALL);
-    }
-
-    /// Adds advice that changes the numbers, of which no peak is known.
-    pub(super) fn change(&mut self, lever: Lever, text: impl Into<String>) {
-        self.push(lever, text, Gain::default(), NOT_NUMBERS);
+    /// Adds advice of which no peak is known.
+    pub(super) fn add(&mut self, lever: Lever, text: impl Into<String>, keeps: Fidelity) {
+        self.push(lever, text, Gain::default(), keeps);
     }
 
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
@@ -116,7 +112,7 @@ impl<'a> List<'a> {
         let piece = Advice {
             lever: levers[0],
             also: levers[1..].to_vec(),
-            text: sentence(words),
+            text: sentence(words.strip_prefix("; or ").unwrap_or(words)),
             same_numbers: false,
             patch: None,
             ..advice.clone()
@@ -133,9 +129,7 @@ impl<'a> List<'a> {
         };
         advice.also.push(taken.lever);
         advice.also.extend(taken.also);
-        let mut letters = taken.text.chars();
-        let first: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
-        advice.text.push_str(&format!("; or {first}{}", letters.as_str()));
+        advice.text.push_str(&format!("; or {}", clause(&taken.text)));
     }
 
     /// Gives the advice that is pushed next its patch; none is offered for a configuration of another run.
@@ -219,11 +213,4 @@ const fn leaves_the_fixed_part(lever: Lever) -> bool {
             | Lever::EmptyCache
             | Lever::PlainNumbers
     )
-}
-
-/// `; or smaller inputs` as the beginning of a sentence.
-fn sentence(words: &str) -> String {
-    let mut letters = words.strip_prefix("; or ").unwrap_or(words).chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}", letters.as_str())
 }

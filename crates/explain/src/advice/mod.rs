@@ -14,6 +14,7 @@ mod host;
 mod inference;
 mod install;
 mod jax;
+mod letters;
 mod list;
 mod metal;
 mod others;

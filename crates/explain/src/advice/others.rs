@@ -9,6 +9,7 @@ use lowtide_oom::{DeviceKind, Engine};
 
 use super::case::Case;
 use super::framework::Framework;
+use super::letters::clause;
 use super::list::{ALL, Gain, List};
 use super::server::Server;
 use crate::verdict::{Cause, Holder, Lever, Relation};
@@ -208,9 +209,7 @@ impl List<'_> {
             self.push(first, text, gain, ALL);
             return self.push(second, other, gain, ALL);
         }
-        let mut letters = other.chars();
-        let begin: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
-        self.push(first, format!("{text}; or {begin}{}", letters.as_str()), gain, ALL);
+        self.push(first, format!("{text}; or {}", clause(&other)), gain, ALL);
         if let Some(advice) = self.advice.last_mut().filter(|advice| advice.lever == first) {
             advice.also.push(second);
         }
@@ -227,7 +226,7 @@ impl List<'_> {
 
     pub(super) fn other_card(&mut self) {
         let text = format!("Use {}", self.case.free_card());
-        self.add(Lever::OtherCard, text);
+        self.add(Lever::OtherCard, text, ALL);
     }
 
     /// A limit that no message prints, where there was room.
@@ -237,6 +236,7 @@ impl List<'_> {
             "Look for a limit that the message does not print: make an empty tensor of the same size in a fresh process, with \
              torch.cuda.mem_get_info() before it. Where that fails too, raise what limits it: set_per_process_memory_fraction, a \
              slice of the card (MIG), the profile of a virtual GPU",
+            ALL,
         );
     }
 
@@ -250,7 +250,7 @@ impl List<'_> {
             "Watch who holds the card while the program starts ({watch}) and end it, if it is yours and not needed: what was free \
              when the message was written may not have been free when memory was refused"
         );
-        self.add(Lever::EndOtherProcess, text);
+        self.add(Lever::EndOtherProcess, text, ALL);
         let words = format!("; or use {}", self.case.free_card());
         self.join(Lever::EndOtherProcess, &[Lever::OtherCard], &words);
         let is_linux = self.case.frames.iter().any(|frame| frame.file.starts_with('/'));

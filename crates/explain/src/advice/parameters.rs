@@ -130,7 +130,7 @@ impl List<'_> {
         self.join_others(&[Lever::LeaveRoom], &words);
         let text = "A smaller model (fewer layers, channels or dimensions), or a card with more memory: its weights and moments \
                     alone did not fit";
-        self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::SmallerModel, text, NOT_MODEL);
         self.join(Lever::SmallerModel, &[Lever::MoreMemory], "");
         self.training();
         // Weights are made in no order that a log shows: beside some of them tensors of the first step are there already.

@@ -1,7 +1,7 @@
 //! Programs that make pictures and films by diffusion: their switches, from those that are on to the next stronger ones.
 
 use super::case::Case;
-use super::list::{Gain, List, NOT_MODEL};
+use super::list::{ALL, List, NOT_MODEL};
 use crate::Lever;
 use crate::log::{Flag, Sign};
 
@@ -97,13 +97,13 @@ impl List<'_> {
         let more = "; or a card with more memory";
         match self.case.picture_offload() {
             Some(way) => {
-                self.add(Lever::Offload, format!("Keep on the host what is not in use: {way}"));
+                self.add(Lever::Offload, format!("Keep on the host what is not in use: {way}"), ALL);
                 self.join(Lever::Offload, kin, &format!("; or {FEWER_BYTES}"));
                 self.join(Lever::Offload, &[Lever::MoreMemory], more);
             }
             None => {
                 let text = format!("Keep {FEWER_BYTES}; what is not in use is on the host already");
-                self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+                self.add(Lever::Quantize, text, NOT_MODEL);
                 self.join(Lever::Quantize, &kin[1..], "");
                 self.join(Lever::Quantize, &[Lever::MoreMemory], more);
             }
@@ -112,7 +112,7 @@ impl List<'_> {
 
     pub(super) fn picture_tiles(&mut self) {
         let text = self.case.picture_tiles();
-        self.add(Lever::Tiles, text);
+        self.add(Lever::Tiles, text, ALL);
     }
 
     /// Attention over the pixels of a picture.
@@ -129,6 +129,6 @@ impl List<'_> {
         };
         let text =
             format!("Attention by a fused kernel, which never holds the matrix of all pixels by all pixels: {way}");
-        self.add(Lever::AttentionKernel, text);
+        self.add(Lever::AttentionKernel, text, ALL);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{Gain, List, NOT_NUMBERS};
+use super::list::{ALL, List, NOT_NUMBERS};
 use crate::log::{Flag, Sign};
 use crate::{Activity, CheckpointWork, Lever};
 
@@ -54,6 +54,7 @@ impl List<'_> {
                 Lever::StateToHost,
                 "Another bitsandbytes (0.37.2, or a current one): versions in between lay 8-bit weights out a second time on \
                  the device to save them; and save the adapter alone (model.save_pretrained of peft)",
+                ALL,
             );
         } else if case.passes(&["zero3_consolidated", "deepspeed/runtime/zero"]) {
             self.save_parts_of_zero();
@@ -62,17 +63,20 @@ impl List<'_> {
                 Lever::StateToHost,
                 "Gather the state in the machine's memory, on one rank: FullStateDictConfig(offload_to_cpu=True, \
                  rank0_only=True), or get_model_state_dict with StateDictOptions(full_state_dict=True, cpu_offload=True)",
+                ALL,
             );
             self.add(
                 Lever::ShardedState,
                 "Let every rank save its own part: StateDictType.SHARDED_STATE_DICT, torch.distributed.checkpoint \
                  (fsdp_state_dict_type: SHARDED_STATE_DICT in accelerate), and put the parts together afterwards",
+                ALL,
             );
         } else {
             self.add(
                 Lever::StateToHost,
                 "Copy the state to the host before it is saved: {name: tensor.cpu() for name, tensor in \
                  model.state_dict().items()}; no clone, no second copy of the weights (EMA) on the device",
+                ALL,
             );
         }
         self.save_less();
@@ -87,11 +91,13 @@ impl List<'_> {
             "Let every rank save its own part: stage3_gather_16bit_weights_on_model_save false in DeepSpeed's configuration \
              (zero3_save_16bit_model false in accelerate), model_engine.save_checkpoint, and zero_to_fp32.py, which lies beside the \
              checkpoint, to put the weights together afterwards, on the host",
+            ALL,
         );
         self.add(
             Lever::EmptyCache,
             "Give back what is idle before it saves: deepspeed.accelerator.get_accelerator().empty_cache(); and keep less on the \
              device in between (stage3_max_live_parameters, stage3_max_reuse_distance, stage3_prefetch_bucket_size)",
+            ALL,
         );
     }
 
@@ -102,7 +108,7 @@ impl List<'_> {
                 "weights alone where the optimizer's state is not needed (save_only_model=True), in half precision"
             }
         };
-        self.add(Lever::SaveLess, format!("Save less, or more rarely: {what}"));
+        self.add(Lever::SaveLess, format!("Save less, or more rarely: {what}"), ALL);
     }
 
     pub(super) fn free_checkpoint(&mut self) {
@@ -118,6 +124,7 @@ impl List<'_> {
                 "Do not keep the loaded checkpoint on the device: {load} before the first step; else weights and moments \
                  are there twice"
             ),
+            ALL,
         );
     }
 
@@ -145,6 +152,7 @@ impl List<'_> {
                  made",
                 case.framework().to_host()
             ),
+            ALL,
         );
         self.shard();
         self.spill();
@@ -172,7 +180,7 @@ impl List<'_> {
                 &[Lever::Precision, Lever::SmallerModel],
             ),
         };
-        self.push(Lever::Quantize, text, Gain::default(), NOT_NUMBERS);
+        self.add(Lever::Quantize, text, NOT_NUMBERS);
         self.join(Lever::Quantize, kin, "");
     }
 
@@ -196,6 +204,6 @@ impl List<'_> {
                  (diffusers: pipe.enable_sequential_cpu_offload()), or run on the CPU; slower"
             }
         };
-        self.add(Lever::Offload, text);
+        self.add(Lever::Offload, text, ALL);
     }
 }

@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::{Engine, Place, Source};
 
 use super::case::Case;
-use super::list::{Fidelity, Gain, List, NOT_MODEL};
+use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use super::reduction::reduced;
 use super::server::Server;
 use crate::log::{Flag, Sign};
@@ -12,9 +12,6 @@ use crate::{Cause, Lever};
 
 /// vLLM's word for a share that weights and the first computation fill.
 const NO_BLOCKS: &str = "No available memory for the cache blocks";
-
-/// The model answers as before, from less text.
-const NOT_CONTEXT: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
 /// llama.cpp's own physical batch.
 const USUAL_PHYSICAL_BATCH: u64 = 512;
@@ -189,7 +186,7 @@ impl List<'_> {
         let text = match (self.case.bits_of_weights(server), server) {
             (Some(4), _) => {
                 let text = "A smaller model: its weights are in 4 bits already";
-                self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+                self.add(Lever::SmallerModel, text, NOT_MODEL);
                 if server != Server::TextGenerationInference {
                     self.more_cards(server);
                 }
@@ -202,7 +199,7 @@ impl List<'_> {
             (None, Server::TextGenerationInference) => fewer_bits(" (--quantize bitsandbytes-nf4, or awq, gptq, eetq)"),
             (None, _) => fewer_bits(""),
         };
-        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::Quantize, text, NOT_MODEL);
         self.join(Lever::Quantize, &[Lever::SmallerModel], "");
         if server != Server::TextGenerationInference {
             self.more_cards(server);
@@ -220,7 +217,7 @@ impl List<'_> {
             Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards * 2),
             None => format!("More cards for one model: {flag} 2"),
         };
-        self.add(Lever::MoreCards, text);
+        self.add(Lever::MoreCards, text, ALL);
     }
 
     /// A server that computes in the machine's memory, or checks it before it begins.
@@ -241,7 +238,7 @@ impl List<'_> {
             self.limit();
         }
         let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
-        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::Quantize, text, NOT_MODEL);
         self.context_beside(Lever::Quantize, server, ", whose cache counts too");
         self.more_memory();
         self.context(server);
@@ -251,7 +248,7 @@ impl List<'_> {
     fn context(&mut self, server: Server) {
         let Some(shorter) = server.shorter_context(&self.case) else { return };
         let text = format!("A shorter context: {shorter}; the cache of keys and values grows with it");
-        self.push(Lever::ShorterSequence, text, Gain::default(), NOT_CONTEXT);
+        self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
         if let Some(fewer) = server.fewer_contexts(&self.case) {
             self.join(Lever::ShorterSequence, &[Lever::FewerRequests], &fewer);
         }
@@ -266,13 +263,13 @@ impl List<'_> {
 
     fn smaller_cache(&mut self, server: Server) {
         if let Some(text) = server.smaller_cache(&self.case) {
-            self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+            self.add(Lever::CacheType, text, NOT_NUMBERS);
         }
     }
 
     fn fewer_requests(&mut self, server: Server) {
         if let Some(text) = server.fewer_requests(&self.case) {
-            self.add(Lever::FewerRequests, text);
+            self.add(Lever::FewerRequests, text, ALL);
         }
     }
 
@@ -289,7 +286,7 @@ impl List<'_> {
             _ => name.to_owned(),
         };
         let text = format!("Fewer layers on the GPU, the others on the host: {fewer}; answers come more slowly");
-        self.add(Lever::FewerLayers, text);
+        self.add(Lever::FewerLayers, text, ALL);
     }
 
     fn eager_mode(&mut self, server: Server) {
@@ -300,6 +297,6 @@ impl List<'_> {
             Server::Sglang => "--disable-cuda-graph, or a smaller --cuda-graph-max-bs",
             _ => "--enforce-eager",
         };
-        self.add(Lever::EagerMode, format!("No CUDA graphs: {flag}; answers come a little more slowly"));
+        self.add(Lever::EagerMode, format!("No CUDA graphs: {flag}; answers come a little more slowly"), ALL);
     }
 }

@@ -7,7 +7,7 @@ use lowtide_core::Bytes;
 use lowtide_oom::Source;
 
 use super::case::Case;
-use super::list::List;
+use super::list::{ALL, List};
 use super::server::Server;
 use crate::cause::cache_need;
 use crate::log::Flag;
@@ -96,7 +96,7 @@ impl List<'_> {
                     "Ask for no more than is free: {share} {}; what weights and cache need has to fit into that",
                     hundredths(percent)
                 );
-                self.add(Lever::LeaveRoom, text);
+                self.add(Lever::LeaveRoom, text, ALL);
             }
             Room::TooLittle(room) => {
                 self.join_others(&[], &format!("; no share of the card is enough beside them: they leave {room}"));
@@ -107,7 +107,7 @@ impl List<'_> {
                 let text = format!(
                     "Ask for no more than is free: a lower {share}; what weights and cache need has to fit into that"
                 );
-                self.add(Lever::LeaveRoom, text);
+                self.add(Lever::LeaveRoom, text, ALL);
             }
         }
         self.other_card();
@@ -124,7 +124,11 @@ impl List<'_> {
             Some(_) => return,
             None => format!("{share} lower by 0.05 to 0.1"),
         };
-        self.add(Lever::LeaveRoom, format!("Leave more room beside the cache: {lower}; fewer requests fit at once"));
+        self.add(
+            Lever::LeaveRoom,
+            format!("Leave more room beside the cache: {lower}; fewer requests fit at once"),
+            ALL,
+        );
     }
 
     /// A larger share, where weights and cache fit into one and nobody else holds the card.
@@ -151,7 +155,7 @@ impl List<'_> {
             }
             None => format!("A larger share of the card, where nothing else is on it: {share} up to 0.95"),
         };
-        self.add(Lever::RaiseLimit, text);
+        self.add(Lever::RaiseLimit, text, ALL);
     }
 }
 

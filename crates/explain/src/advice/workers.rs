@@ -4,7 +4,7 @@
 use lowtide_oom::Source;
 
 use super::case::Case;
-use super::list::List;
+use super::list::{ALL, List};
 use super::reduction::reduced;
 use crate::Lever;
 use crate::facts::Key;
@@ -37,7 +37,7 @@ impl List<'_> {
                     setting.path.join(".")
                 );
                 self.offer(single(config, setting, fewer));
-                self.add(Lever::FewerWorkers, text);
+                self.add(Lever::FewerWorkers, text, ALL);
             }
             Some(_) => {}
             None => {
@@ -48,7 +48,7 @@ impl List<'_> {
                     (None, _) => "0 instead of 1".to_owned(),
                 };
                 let text = format!("Fewer data workers ({here}): each holds its own copy of what it reads");
-                self.add(Lever::FewerWorkers, text);
+                self.add(Lever::FewerWorkers, text, ALL);
             }
         }
     }
@@ -88,6 +88,7 @@ impl List<'_> {
             Lever::SmallerWriter,
             "Write rows sooner: writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map, fewer \
              processes (num_proc, preprocessing_num_workers); each holds that many rows",
+            ALL,
         );
     }
 
@@ -101,7 +102,7 @@ impl List<'_> {
             "Fewer processes for map ({fewer}): each holds the rows it has not written; and rows written sooner: \
              writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map"
         );
-        self.add(Lever::FewerWorkers, text);
+        self.add(Lever::FewerWorkers, text, ALL);
         self.join(Lever::FewerWorkers, &[Lever::SmallerWriter], "");
     }
 
@@ -111,6 +112,7 @@ impl List<'_> {
             Lever::FewerJobs,
             "Fewer tasks side by side on a node: more CPUs or memory= asked for by each (num_cpus, ray.remote, ScalingConfig), \
              fewer workers; or a larger node",
+            ALL,
         );
         self.join(Lever::FewerJobs, &[Lever::FewerWorkers, Lever::MoreMemory], "");
     }
@@ -120,6 +122,7 @@ impl List<'_> {
             Lever::SharedMemory,
             "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), or share \
              tensors by file_system",
+            ALL,
         );
     }
 
@@ -129,9 +132,10 @@ impl List<'_> {
             Lever::SharedMemory,
             "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), and \
              remove what ended runs left in it (/dev/shm/nccl-*)",
+            ALL,
         );
         let text = "Let NCCL do without it: NCCL_SHM_DISABLE=1; ranks of a machine then talk by peer access or the network, \
                     which may be slower";
-        self.add(Lever::LeaveRoom, text);
+        self.add(Lever::LeaveRoom, text, ALL);
     }
 }
