@@ -11,9 +11,43 @@ pub(super) enum Framework {
     Torch,
     Tensorflow,
     Jax,
-    /// One whose words are not known here.
+    /// One whose words are not known here, or none at all.
     Other,
 }
+
+/// The framework that an engine's words are of; none where they are of a driver, a system or a scheduler, whoever called it.
+const fn framework_of(engine: Engine) -> Option<Framework> {
+    match engine {
+        Engine::PyTorch | Engine::Vllm | Engine::Sglang | Engine::Tgi => Some(Framework::Torch),
+        Engine::Tensorflow => Some(Framework::Tensorflow),
+        Engine::Xla => Some(Framework::Jax),
+        Engine::Cuda
+        | Engine::Rocm
+        | Engine::Oneapi
+        | Engine::Python
+        | Engine::Numpy
+        | Engine::Arrow
+        | Engine::Cpp
+        | Engine::Linux
+        | Engine::Windows
+        | Engine::Slurm
+        | Engine::Kubernetes
+        | Engine::Ray
+        | Engine::Lsf
+        | Engine::Pbs
+        | Engine::Condor
+        | Engine::Unknown => None,
+        _ => Some(Framework::Other),
+    }
+}
+
+/// Whether an engine is a part of programs whose other parts may be PyTorch's.
+const fn is_beside_torch(engine: Engine) -> bool {
+    matches!(engine, Engine::Rmm | Engine::Rust | Engine::Vulkan | Engine::Dask | Engine::Spark)
+}
+
+/// Folders of Python's libraries that bring an engine of their own.
+const OTHERS: &[&str] = &["paddle", "mxnet", "mindspore", "oneflow", "chainer", "theano", "cupy", "tinygrad"];
 
 impl Case<'_> {
     /// Whether Caffe or MXNet asked: the driver's word is about a layer's tensors.
@@ -22,49 +56,49 @@ impl Case<'_> {
         words.iter().any(|words| self.message.contains(words))
     }
 
+    /// Whether a file of the stack lies in the folder of a library.
+    fn passes_library(&self, names: &[&str]) -> bool {
+        self.frames.iter().any(|frame| {
+            let mut folders = frame.file.split(['/', '\\']);
+            folders.any(|folder| names.contains(&folder))
+        })
+    }
+
     pub(super) fn framework(&self) -> Framework {
-        if self.is_caffe_or_mxnet() {
+        if self.is_caffe_or_mxnet() || self.shows(Sign::OtherLanguage) {
             return Framework::Other;
         }
-        if self.shows(Sign::OtherLanguage) {
-            return Framework::Other;
-        }
-        let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
-        // A driver or a system says nothing of who called it.
-        let passes_jax = || self.frames.iter().any(|frame| frame.file.replace('\\', "/").contains("/jax/"));
-        let is_open =
-            matches!(self.oom.engine, Engine::Cuda | Engine::Rocm | Engine::Unknown | Engine::Linux | Engine::Python);
-        if is_open && !self.shows(Sign::Torch) && !is_torch() {
-            if self.shows(Sign::Tensorflow) && !passes_jax() {
-                return Framework::Tensorflow;
-            }
-            if self.shows(Sign::Jax) {
-                return Framework::Jax;
-            }
-        }
-        let is_python = || self.frames.iter().any(|frame| frame.file.ends_with(".py"));
-        // A device's error that no family knows, and nobody wrote in Python, is of a program without calls of PyTorch.
-        let is_unknown = self.oom.engine == Engine::Unknown && self.oom.place == Place::Device;
-        if is_unknown && !self.shows(Sign::Torch) && !is_python() {
-            return Framework::Other;
-        }
-        match self.oom.engine {
-            Engine::Tensorflow => Framework::Tensorflow,
+        let passes_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
+        let is_torch = || self.shows(Sign::Torch) || passes_torch();
+        match framework_of(self.oom.engine) {
             // PyTorch has a way to XLA too.
-            Engine::Xla if !is_torch() && (!self.shows(Sign::Torch) || self.shows(Sign::Jax)) => Framework::Jax,
-            Engine::Rmm if !is_torch() && !self.shows(Sign::Torch) => Framework::Other,
-            Engine::Candle
-            | Engine::Burn
-            | Engine::Wgpu
-            | Engine::Mlx
-            | Engine::Cupy
-            | Engine::Paddle
-            | Engine::Mxnet
-            | Engine::Mindspore
-            | Engine::Oneflow
-            | Engine::Julia => Framework::Other,
-            _ => Framework::Torch,
+            Some(Framework::Jax) if passes_torch() || self.shows(Sign::Torch) && !self.shows(Sign::Jax) => {
+                Framework::Torch
+            }
+            Some(Framework::Other) if is_beside_torch(self.oom.engine) && is_torch() => Framework::Torch,
+            Some(framework) => framework,
+            None if is_torch() => Framework::Torch,
+            None => self.framework_of_caller(),
         }
+    }
+
+    /// Who called a driver or a system, in a program that shows nothing of PyTorch.
+    fn framework_of_caller(&self) -> Framework {
+        if self.passes_library(OTHERS) {
+            return Framework::Other;
+        }
+        if self.shows(Sign::Tensorflow) && !self.passes_library(&["jax"]) {
+            return Framework::Tensorflow;
+        }
+        if self.shows(Sign::Jax) {
+            return Framework::Jax;
+        }
+        // A device's error that no family knows, and nobody wrote in Python, is of a program without calls of PyTorch.
+        let is_python = || self.frames.iter().any(|frame| frame.file.ends_with(".py"));
+        let is_unknown = self.oom.engine == Engine::Unknown && self.oom.place == Place::Device;
+        let is_ggml = self.shows(Sign::Ggml) || self.shows(Sign::Ollama);
+        // PyTorch is what is mostly used.
+        if is_ggml || is_unknown && !is_python() { Framework::Other } else { Framework::Torch }
     }
 }
 

@@ -96,8 +96,8 @@ impl List<'_> {
         if case.is_clearly_in_pieces() {
             self.expandable();
         }
-        // No tensor but a matrix of scores is larger than the card.
-        if case.makes_scores() || case.oom.requested.zip(case.oom.capacity).is_some_and(|(asked, all)| asked > all) {
+        // No tensor but a matrix of scores is larger than the card; ggml has all weights of a card in one buffer.
+        if server.layers().is_none() && (case.makes_scores() || case.exceeds_the_card()) {
             self.attention_kernel();
         }
         // Where nothing is left for a cache, none of any length fits: the share or the weights are what there is to change.

@@ -5,6 +5,7 @@ mod already_on;
 mod any_bytes;
 mod arithmetic;
 mod culprit;
+mod engines;
 mod fidelity;
 mod golden;
 mod got_over;
