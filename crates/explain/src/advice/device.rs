@@ -102,16 +102,20 @@ impl Case<'_> {
 
     /// Whether the driver refused before a step ended: nothing of this run can have filled the device.
     fn is_first_use(&self) -> bool {
+        // PyTorch 0.4 and 1.0 had no other words, whoever asked.
+        let is_refused = self.oom.source == Source::Runtime && !self.computes_with_the_model();
+        (is_refused || self.message.contains("implicit initialization")) && !self.has_run()
+    }
+
+    /// Whether something was computed before, by the log or by what people tell.
+    pub(super) fn has_run(&self) -> bool {
         let told = self.narrative();
-        let has_run = self.step.is_some()
+        self.step.is_some()
             || self.facts.log.has_progress
             || self.activity == Some(Activity::Evaluation)
             || told.evaluates
             || told.fails_later
-            || told.grows;
-        // PyTorch 0.4 and 1.0 had no other words, whoever asked.
-        let is_refused = self.oom.source == Source::Runtime && !self.computes_with_the_model();
-        (is_refused || self.message.contains("implicit initialization")) && !has_run
+            || told.grows
     }
 
     /// Whether the library that was refused takes each of its tensors from the driver.

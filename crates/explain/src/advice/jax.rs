@@ -32,9 +32,9 @@ impl Case<'_> {
         is_library || self.has(Cause::OtherProcess) || self.facts.flags.is_on(Flag::OtherFramework)
     }
 
-    /// Whether the pool itself was too small, and its share is known.
+    /// Whether the pool itself was too small: its share is known, or libraries had their room when something was computed before.
     fn jax_pool_is_small(&self) -> bool {
-        let is_known = self.jax_share().is_some() || self.grows_its_pool();
+        let is_known = self.jax_share().is_some() || self.grows_its_pool() || self.has_run();
         let is_card = self.framework() == Framework::Jax && self.oom.device_kind != Some(DeviceKind::Tpu);
         is_card && self.oom.engine == Engine::Xla && is_known && !self.needs_room_beside_jax()
     }
@@ -108,7 +108,8 @@ impl List<'_> {
                  {share:.2}{keep}"
             ),
             None => format!(
-                "A larger pool, where nothing else is on the card: XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST}{keep}"
+                "A larger pool, where nothing else is on the card: XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST} (JAX takes {USUAL} of the \
+                 card unless told){keep}"
             ),
         };
         self.add(Lever::RaiseLimit, text, ALL);
