@@ -181,6 +181,18 @@ impl Framework {
         }
     }
 
+    /// How a rank takes the card that is its own, where there is a call for it.
+    pub(super) const fn own_card(self) -> Option<&'static str> {
+        match self {
+            Self::Torch => Some("torch.cuda.set_device(local_rank) before its first CUDA call"),
+            Self::Tensorflow => {
+                Some("tf.config.set_visible_devices(gpus[local_rank], 'GPU') before anything is computed")
+            }
+            Self::Jax => Some("jax.distributed.initialize(local_device_ids=local_rank) before anything else of JAX"),
+            Self::Other => None,
+        }
+    }
+
     /// How weights are loaded to the host first.
     pub(super) const fn to_host(self) -> &'static str {
         match self {

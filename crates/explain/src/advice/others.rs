@@ -89,8 +89,8 @@ impl Case<'_> {
                 ", which the table in the log shows free (in the program it is cuda:0 then)".to_owned(),
             ),
             (false, _) => (list.join(","), ", which the table in the log shows free".to_owned()),
-            (true, Some(device)) => ("N".to_owned(), format!(" with its number by {tool}, not {device} as here")),
-            (true, None) => ("N".to_owned(), format!(" with its number by {tool}")),
+            (true, Some(device)) => ("N".to_owned(), format!(", where N is a free card in {tool} ({device} is full)")),
+            (true, None) => ("N".to_owned(), format!(", where N is a free card in {tool}")),
         };
         let variable = match self.device_kind() {
             Some(DeviceKind::Hip) => "HIP_VISIBLE_DEVICES",
@@ -100,10 +100,10 @@ impl Case<'_> {
         };
         let group = match self.facts.log.is_group {
             true => {
-                ", set before the launcher, and as many processes as cards; each rank calls \
-                 torch.cuda.set_device(local_rank) before its first CUDA call"
+                let own = self.framework().own_card().map_or(String::new(), |way| format!("; each rank calls {way}"));
+                format!(", set before the launcher, and as many processes as cards{own}")
             }
-            false => "",
+            false => String::new(),
         };
         format!("a card that is free: {variable}={which}{unset}{group}")
     }
@@ -113,7 +113,8 @@ impl Case<'_> {
         let holders = &self.judgement.holders;
         let is_rank = holders.iter().any(|holder| holder.relation == Relation::SameJob);
         let is_told = self.narrative().crowds_the_first_card;
-        is_rank || is_told || self.facts.log.is_group && holders.iter().all(|holder| holder.relation != Relation::Other)
+        let are_ranks = !holders.is_empty() && holders.iter().all(|holder| holder.relation != Relation::Other);
+        is_rank || is_told || self.facts.log.is_group && are_ranks
     }
 
     /// Whether weights go to a card that others fill, so that nothing was computed yet.
@@ -180,10 +181,13 @@ impl Case<'_> {
         let who: Vec<String> = self.judgement.holders.iter().filter_map(named).collect();
         let whose = if who.is_empty() { String::new() } else { format!(" ({})", who.join(", ")) };
         let held = self.judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
+        let framework = self.framework();
+        let own = framework.own_card().map_or(String::new(), |way| format!("{way}, "));
+        let loaded = if framework == Framework::Torch { "map_location for what is loaded, " } else { "" };
         format!(
-            "Give every rank a card of its own: torch.cuda.set_device(local_rank) before the first CUDA call, \
-             map_location for what is loaded, no more processes than cards. Others hold {held}on the device{whose}, \
-             and this is a run of several processes"
+            "Give every rank a card of its own: {own}{loaded}no more processes than cards. Others hold {held}on the device{whose}, and \
+             this is a run of several processes; or see with {} whether another job is on this card",
+            self.card_tool()
         )
     }
 }
