@@ -113,7 +113,7 @@ impl Case<'_> {
     }
 
     /// Whether pictures go in, by the names in the stack.
-    fn takes_pictures(&self) -> bool {
+    pub(super) fn takes_pictures(&self) -> bool {
         self.passes(&["image", "img", "pixel", "swin", "patch", "video", "unet", "vision", "resnet", "vit."])
     }
 

@@ -197,7 +197,7 @@ impl List<'_> {
         );
     }
 
-    fn preallocation(&mut self) {
+    pub(super) fn preallocation(&mut self) {
         // Of a TPU's memory nobody takes a share.
         if self.case.oom.device_kind == Some(DeviceKind::Tpu) {
             return;

@@ -72,7 +72,7 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn evaluation(&mut self) {
         let case = self.case;
-        if case.shows(Sign::Diffusion) && case.trains() {
+        if case.shows(Sign::Diffusion) && case.trains() && case.framework() == Framework::Torch {
             self.validation_pipeline();
         }
         let frames =
@@ -138,11 +138,13 @@ impl List<'_> {
     pub(super) fn what_comes_round(&mut self) {
         self.add(
             Lever::EvaluationBatch,
-            "Leave out what comes round at that step (an evaluation, samples, a checkpoint) once: if training goes on, that is \
-             what does not fit",
+            "Skip once what runs at that step (evaluation, sampling, checkpoint): if training goes on, that is what does not fit",
             ALL,
         );
-        let words = "; then make it smaller: fewer samples at once, crops, under torch.no_grad()";
+        let words = match self.case.framework() {
+            Framework::Torch => "; then make it smaller: fewer samples at once, crops, under torch.no_grad()",
+            _ => "; then make it smaller: fewer samples at once, crops",
+        };
         self.join(Lever::EvaluationBatch, &[Lever::EvaluationLess, Lever::EvaluationCrop], words);
     }
 

@@ -115,6 +115,9 @@ impl List<'_> {
         if case.is_large_request() {
             self.inputs();
         }
+        if case.keeps_something() {
+            self.clear_session();
+        }
         // What is kept of each output adds up, whatever goes in.
         if case.keeps_outputs() && self.advice.is_empty() {
             self.outputs_to_host();
@@ -128,6 +131,7 @@ impl List<'_> {
             self.join(Lever::NoGraph, &[Lever::OutputsToHost], words);
         }
         self.inputs();
+        self.preallocation();
         self.precision();
         self.outputs_to_host();
         self.offload();
@@ -145,6 +149,10 @@ impl List<'_> {
         } else if case.takes_sound() {
             let text = "Shorter inputs: cut recordings into pieces (of 30 seconds, say) and put the outputs together";
             (Lever::ShorterSequence, &[Lever::SmallerInput, Lever::FewerRequests], text)
+        } else if matches!(case.framework(), Framework::Tensorflow | Framework::Jax) && !case.takes_pictures() {
+            let text =
+                "Smaller inputs: shorter sequences, a lower resolution, or pieces whose outputs are put together";
+            (Lever::SmallerInput, &[Lever::ShorterSequence], text)
         } else {
             let text = "Smaller inputs: resize large pictures before they go in, or cut them into overlapping tiles and put the \
                         outputs together";
@@ -156,7 +164,7 @@ impl List<'_> {
         self.join(lever, &[batch], "; fewer of them at once (a smaller batch)");
         // What a test reads in parts needs no larger card.
         if batch != Lever::EvaluationBatch || case.is_small_card() {
-            let words = "; where their size is given, a card with more memory";
+            let words = "; if inputs cannot be smaller, a card with more memory";
             self.join(lever, &[Lever::MoreMemory], words);
         }
         // Nobody waits for the processor to go through a whole set.

@@ -8,15 +8,14 @@ use lowtide_oom::{Certainty, Engine, Source};
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
-use super::list::{ALL, List, NOT_NUMBERS};
-use super::reduction::Dial;
+use super::list::{ALL, List};
+use super::reading::EXPERIENCE;
 use crate::Activity;
 use crate::Lever;
 use crate::cause::is_of_node;
 use crate::code_line::is_internal;
 use crate::facts::Key;
-use crate::log::{Flag, Sign};
-use crate::patch::single;
+use crate::log::Sign;
 
 /// What a stack goes through where data is read as a whole.
 const READERS: &[&str] = &[
@@ -54,9 +53,6 @@ const COMPUTES: &[&str] = &[
     "attn",
     "torch.cat(",
 ];
-
-/// What a stack goes through where experience is kept for a learner, all of it reserved at once.
-const EXPERIENCE: &[&str] = &["replay", "Replay", "rollout_buffer", "RolloutBuffer", "common/buffers"];
 
 /// What the machine's memory was taken by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,8 +171,7 @@ impl List<'_> {
         // What no machine lacks was refused by R's own limit; more than that may have been the machine's memory.
         let is_crumb = || case.oom.requested.is_none_or(|asked| asked < Bytes::from_mib(64));
         if let Some(heap) = case.judgement.heap.filter(|heap| !heap.is_open() || is_crumb()) {
-            self.add(Lever::RaiseLimit, heap.advice(), ALL);
-            self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
+            return self.own_heap(heap);
         }
         if case.loses_a_web_worker() {
             if case.shows(Sign::Container) {
@@ -249,7 +244,9 @@ impl List<'_> {
         }
         self.more_memory();
         if !case.encodes_texts() {
-            self.workers();
+            if case.feeds_a_training() {
+                self.workers();
+            }
             self.data_cache();
         }
         if matches!(case.oom.source, Source::Allocator | Source::Heap) && !case.shows(Sign::Windows) {
@@ -342,9 +339,7 @@ impl List<'_> {
                 self.more_memory();
             }
             Taker::Unknown if self.case.takes_much_data() => {
-                let text = "Put in less at once: a part of the data, a coarser one, or one piece after the other";
-                self.add(Lever::SmallerInput, text, NOT_NUMBERS);
-                self.join(Lever::SmallerInput, &[Lever::LoadInPieces, Lever::FewerRequests], "");
+                self.less_at_once();
                 self.more_memory();
                 let words = "; or fewer processes and threads side by side (jobs, cores)";
                 self.join(Lever::MoreMemory, &[Lever::FewerJobs, Lever::FewerWorkers], words);
@@ -358,77 +353,9 @@ impl List<'_> {
             Taker::Unknown => {
                 self.more_memory();
                 self.many_workers();
-                let (text, keeps) = match self.case.shows(Sign::Umap) {
-                    true => (
-                        "Let UMAP keep less: low_memory=True and init=\"random\" for it, or fit it on a part of the data and transform \
-                         the rest",
-                        NOT_NUMBERS,
-                    ),
-                    false => (
-                        "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
-                         streaming)",
-                        ALL,
-                    ),
-                };
-                self.add(Lever::LoadInPieces, text, keeps);
-                if self.case.shows(Sign::Speech) {
-                    let words = "; or a smaller model, or its weights in fewer bits (int8)";
-                    self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
-                }
-                if self.case.facts.find(Key::Cache).is_none() {
-                    let words = "; or keep less at once: a smaller cache, replay or shuffle buffer";
-                    self.join(Lever::LoadInPieces, &[Lever::SmallerDataCache], words);
-                }
-                self.fewer_samples_beside(Lever::LoadInPieces);
-                self.fewer_at_once_beside(Lever::LoadInPieces);
+                self.read_in_pieces();
             }
         }
-    }
-
-    /// Vectors of texts: fewer texts at once, and all of them in parts.
-    fn fewer_texts(&mut self) {
-        let shown = self.case.facts.flags.number(Flag::EncodeBatch);
-        let usual = if shown.is_none() { Some(8) } else { Some(32) };
-        if let Some(fewer) = (Dial { name: "batch_size", usual, shown, least: 1 }).lowered() {
-            let text = format!("Fewer texts at once: {fewer} in encode, or shorter ones (max_seq_length)");
-            self.add(Lever::FewerRequests, text, NOT_NUMBERS);
-            self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
-        }
-        self.add(
-            Lever::LoadInPieces,
-            "Encode the texts in chunks, some ten thousand at a time, and write the vectors of each to disk (np.save, a memory-mapped \
-             array) instead of keeping all of them; read the texts chunk by chunk too",
-            ALL,
-        );
-        let words = "; fewer processes of a pool (start_multi_process_pool), each of which has a model of its own";
-        self.join(Lever::LoadInPieces, &[Lever::FewerWorkers], words);
-        self.more_memory();
-    }
-
-    /// What runs side by side, and what goes in at once, where nothing tells what filled the memory.
-    fn fewer_at_once_beside(&mut self, lever: Lever) {
-        if !self.case.trains() {
-            let words = "; or fewer and smaller inputs at once";
-            self.join(lever, &[Lever::FewerRequests, Lever::SmallerInput], words);
-        }
-        let is_set = self.case.facts.find(Key::Workers).is_some();
-        if !is_set {
-            let words = "; or fewer processes, threads and data workers side by side (jobs, cores, num_workers)";
-            self.join(lever, &[Lever::FewerWorkers, Lever::FewerJobs], words);
-        }
-    }
-
-    /// An array of numbers that are wider than they need be.
-    fn smaller_type(&mut self) {
-        let Some((wide, narrow, part)) = self.case.wide_numbers() else { return };
-        let size =
-            self.case.oom.requested.map_or(String::new(), |bytes| format!(", {} here", Bytes(bytes.get() / part)));
-        let text = format!(
-            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces, or fewer or smaller samples in it; \
-             look also whether its shape is what was meant"
-        );
-        self.add(Lever::SmallerType, text, NOT_NUMBERS);
-        self.join(Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput], "");
     }
 
     /// A pod is put where its request fits, and is the first to go where it takes more than that.
@@ -499,51 +426,5 @@ impl List<'_> {
         let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
                     Engine), and raise one that is below what the machine has";
         self.add(Lever::RaiseLimit, text, ALL);
-    }
-
-    fn data_cache(&mut self) {
-        let facts = self.case.facts;
-        let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
-            Some(((config, setting), size)) if size > 1 => {
-                let smaller = size / 2;
-                self.offer(single(config, setting, smaller));
-                format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
-            }
-            _ if self.case.passes(EXPERIENCE) => "Keep less experience in memory: a smaller replay or rollout buffer (buffer_size, \
-                  replay_size, n_steps), fewer environments at once, observations of a lower resolution and in uint8; all of it is \
-                  reserved at once"
-                .to_owned(),
-            _ => "Keep less data in memory: read it lazily or in pieces (memory-mapped, streaming) instead of whole; a smaller \
-                  cache or shuffle buffer, fewer prefetched batches (prefetch_factor), no pinned copies"
-                .to_owned(),
-        };
-        let is_read_in_pieces = text.contains("in pieces");
-        self.add(Lever::SmallerDataCache, text, ALL);
-        if is_read_in_pieces {
-            self.join(Lever::SmallerDataCache, &[Lever::LoadInPieces], "");
-        }
-    }
-}
-
-impl Case<'_> {
-    /// The type of an array that was refused, a narrower one, and by how much it is narrower.
-    fn wide_numbers(&self) -> Option<(&'static str, &'static str, u64)> {
-        let types = [
-            ("float64", "float32", 2),
-            ("int64", "int32", 2),
-            ("complex128", "complex64", 2),
-            ("object", "float32", 2),
-        ];
-        types.into_iter().find(|(wide, ..)| self.message.contains(&format!("data type {wide}")))
-    }
-
-    fn weights_in_pieces(&self) -> &'static str {
-        match self.framework() {
-            Framework::Torch => {
-                "Read weights in pieces: low_cpu_mem_usage=True, safetensors, torch.load(..., mmap=True), and only one copy \
-                 of them; let one rank read at a time"
-            }
-            _ => "Read weights in pieces or memory-mapped instead of whole",
-        }
     }
 }

@@ -91,8 +91,7 @@ impl Case<'_> {
 
     /// Whether people tell that a model is used, and no weights are on their way.
     fn is_said_to_infer(&self) -> bool {
-        let is_known = matches!(self.framework(), Framework::Torch | Framework::Other);
-        self.narrative().infers && is_known && !self.loads()
+        self.narrative().infers && !self.loads()
     }
 
     /// Whether something is moved to the card as a whole: `model.cuda()`, not `model(inputs.cuda())`.

@@ -20,6 +20,7 @@ mod metal;
 mod others;
 mod parameters;
 mod pictures;
+mod reading;
 mod reduction;
 mod saving;
 mod server;

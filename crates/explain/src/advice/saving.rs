@@ -102,11 +102,13 @@ impl List<'_> {
     }
 
     pub(super) fn save_less(&mut self) {
-        let what = match self.case.shows(Sign::Adapters) {
-            true => "the adapters alone, not the whole model",
-            false => {
-                "weights alone where the optimizer's state is not needed (save_only_model=True), in half precision"
+        let what = match (self.case.shows(Sign::Adapters), self.case.framework()) {
+            (true, _) => "the adapters alone, not the whole model",
+            (false, Framework::Torch) => {
+                "the weights alone, in half precision (save_only_model=True in Hugging Face's Trainer); training cannot be resumed \
+                 from them"
             }
+            (false, _) => "the weights alone, in half precision; training cannot be resumed from them",
         };
         self.add(Lever::SaveLess, format!("Save less, or more rarely: {what}"), ALL);
     }
@@ -138,7 +140,8 @@ impl List<'_> {
             self.smaller_optimizer();
             self.spill();
         }
-        if case.is_shared_among_ranks() && case.framework() == Framework::Torch {
+        let is_of_job = case.facts.log.is_group && case.judgement.holders.is_empty();
+        if is_of_job || case.is_shared_among_ranks() {
             self.shard();
         }
         self.half_weights();

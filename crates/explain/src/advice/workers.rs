@@ -4,6 +4,7 @@
 use lowtide_oom::Source;
 
 use super::case::Case;
+use super::framework::Framework;
 use super::list::{ALL, List};
 use super::reduction::reduced;
 use crate::Lever;
@@ -42,9 +43,10 @@ impl List<'_> {
             Some(_) => {}
             None => {
                 let shown = facts.log.workers.filter(|workers| *workers > 0);
+                let name = if self.case.framework() == Framework::Torch { "num_workers " } else { "" };
                 let here = match (reduced(Some(2), shown, 1), shown) {
                     (Some(fewer), Some(workers)) => format!("{fewer} instead of {workers}, or 0"),
-                    (Some(fewer), None) => format!("num_workers {fewer}, or 0"),
+                    (Some(fewer), None) => format!("{name}{fewer}, or 0"),
                     (None, _) => "0 instead of 1".to_owned(),
                 };
                 let text = format!("Fewer data workers ({here}): each holds its own copy of what it reads");
@@ -77,7 +79,7 @@ impl List<'_> {
         // Who shows no stack may have been anywhere.
         let is_open = is_kill || case.shows(Sign::Batch) || case.frames.is_empty();
         if case.trains() && is_open && case.facts.batch() != Some(1) {
-            let words = "; or a smaller batch: several of them are held ahead, by each worker";
+            let words = "; or a smaller batch: several are held ahead of the step";
             self.join(lever, &[Lever::MicroBatch], words);
         }
     }
@@ -131,7 +133,7 @@ impl List<'_> {
         self.add(
             Lever::SharedMemory,
             "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), and \
-             remove what ended runs left in it (/dev/shm/nccl-*)",
+             remove what ended runs left in it (rm /dev/shm/nccl-*, only when no job runs on the machine)",
             ALL,
         );
         let text = "Let NCCL do without it: NCCL_SHM_DISABLE=1; ranks of a machine then talk by peer access or the network, \

@@ -20,3 +20,4 @@ mod remedies;
 mod reports;
 mod stories;
 mod threads;
+mod torch_words;
