@@ -14,6 +14,10 @@ use crate::log::Sign;
 use crate::patch::micro_batch;
 use crate::verdict::Lever;
 
+/// What a layer that looks at its whole batch makes of a smaller one.
+const SMALLER_STATISTICS: &str =
+    "; BatchNorm then sees smaller batches: use GroupNorm, synchronize it over the cards, or freeze it";
+
 impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
         // What is told of it is told once.
@@ -36,7 +40,7 @@ impl List<'_> {
                 _ => {}
             }
             if batch != Some(1) {
-                self.add(Lever::MicroBatch, case.smaller_batch(), ALL);
+                self.push_batch(case.smaller_batch(), None);
             }
             return;
         };
@@ -52,7 +56,7 @@ impl List<'_> {
             Err(_) if !gathers => 1,
             Err(why) => {
                 self.no_patch(why);
-                self.add(Lever::MicroBatch, case.half_the_batch(), ALL);
+                self.push_batch(case.half_the_batch().to_owned(), None);
                 return;
             }
         };
@@ -97,7 +101,18 @@ impl List<'_> {
             }
             Err(_) => {}
         }
-        self.push(Lever::MicroBatch, text, Gain::peak(peak), ALL);
+        self.push_batch(text, peak);
+    }
+
+    fn push_batch(&mut self, mut text: String, peak: Option<Bytes>) {
+        let keeps = match self.case.normalizes_batches() {
+            true => {
+                text.push_str(SMALLER_STATISTICS);
+                NOT_NUMBERS
+            }
+            false => ALL,
+        };
+        self.push(Lever::MicroBatch, text, Gain::peak(peak), keeps);
     }
 
     /// One tensor that a line of a script makes.
@@ -119,6 +134,12 @@ impl List<'_> {
 }
 
 impl Case<'_> {
+    /// Whether a layer of the model trains on statistics of its batch.
+    fn normalizes_batches(&self) -> bool {
+        let is_shown = self.shows(Sign::BatchNorm) || self.message_or_frames(&["BatchNorm", "batch_norm", "batchnorm"]);
+        is_shown && self.facts.is_on(Key::EvalOnly) != Some(true)
+    }
+
     /// The same without the numbers; where half of one request would be too much by itself, as many pieces as make it fit.
     fn smaller_batch(&self) -> String {
         let room = |asked: Bytes| {
