@@ -99,6 +99,12 @@ impl Case<'_> {
             && (is_set || self.is_one_large_request() && self.names_words() && !self.shows(Sign::Diffusion))
     }
 
+    /// How long samples are, where that is set, or told of a language model.
+    pub(super) fn sequence_to_shorten(&self) -> Option<u64> {
+        let told = || self.facts.sequence().filter(|_| self.is_language_model());
+        self.facts.number(Key::Sequence).or_else(told).filter(|sequence| *sequence > 1)
+    }
+
     /// Whether words go in, by a model that need not be a transformer.
     pub(super) fn takes_words(&self) -> bool {
         self.names_words() || self.is_transformer() && !self.shows(Sign::Diffusion) && !self.takes_pictures()
@@ -378,6 +384,10 @@ impl List<'_> {
 
     /// Samples of one batch are as long as its longest.
     pub(super) fn longest_sample(&mut self) {
+        // Where all are of one length, that is what there is to change, with its number.
+        if self.case.facts.find(Key::Sequence).is_some() {
+            return;
+        }
         let why = match self.case.has_run_a_while() {
             true => "many steps went well, so it may be one long sample",
             false => "memory grows with each token",

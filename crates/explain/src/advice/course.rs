@@ -21,7 +21,7 @@ use super::arrays::Arrays;
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
-use super::list::{ALL, Fidelity, Gain, List, NOT_MODEL, NOT_NUMBERS};
+use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use super::server::Server;
 use crate::cause::private_pools;
 use crate::culprit::FOREACH;
@@ -454,24 +454,27 @@ impl List<'_> {
         }
     }
 
-    fn last_resorts(&mut self) {
+    /// As many samples go into an update, of fewer tokens each.
+    fn shorter_sequences(&mut self) {
         let case = self.case;
-        self.reserve();
-        if let Some(sequence) = case.facts.sequence().filter(|_| case.is_language_model()) {
+        if let Some(sequence) = case.sequence_to_shorten() {
             let half = (sequence / 2).max(1);
             let peak = case.after(|model, batch| Model { sequence: half, ..model }.peak(batch));
             self.offer(case.facts.find(Key::Sequence).and_then(|(config, setting)| single(config, setting, half)));
-            self.push(
-                Lever::ShorterSequence,
-                format!("Shorter sequences: {half} instead of {sequence}; the model sees less context"),
-                Gain::peak(peak),
-                Fidelity { batch: false, model: false, numbers: false },
+            let text = format!(
+                "Shorter sequences: {half} instead of {sequence}; the model sees less context, and fewer tokens in each update"
             );
+            self.push(Lever::ShorterSequence, text, Gain::peak(peak), NOT_NUMBERS);
         } else if case.is_transformer() && !case.shows(Sign::Diffusion) {
-            let keeps = Fidelity { batch: false, model: false, numbers: false };
             let text = "Shorter sequences (max_length, max_seq_length, block_size); the model sees less context";
-            self.add(Lever::ShorterSequence, text, keeps);
+            self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
         }
+    }
+
+    fn last_resorts(&mut self) {
+        let case = self.case;
+        self.reserve();
+        self.shorter_sequences();
         let text = match case.facts.number(Key::HiddenChannels) {
             Some(channels) => {
                 format!("A smaller model, last of all: {} hidden channels instead of {channels}", (channels / 2).max(1))

@@ -140,7 +140,8 @@ impl<'a> List<'a> {
     /// The patch that is shown: enough by arithmetic, and with the numbers kept, where there is one.
     pub(super) fn best_patch(&self) -> Option<Patch> {
         let keeps = |advice: &&Advice| {
-            let is_aside = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
+            // An update of as many samples may have fewer tokens, which is for whoever trains to choose.
+            let is_aside = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff | Lever::ShorterSequence);
             advice.same_model && advice.same_effective_batch && advice.patch.is_some() && !is_aside
         };
         let enough = |advice: &&Advice| !self.is_too_much(advice);
