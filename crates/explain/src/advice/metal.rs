@@ -1,16 +1,8 @@
 //! MLX on Apple's chips, where the card's memory is the machine's: its own switches, for answers and for training.
 
-use super::case::Case;
 use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use super::server::Server;
 use crate::Lever;
-
-impl Case<'_> {
-    /// Whether weights come in 4 bits already.
-    fn is_in_few_bits(&self) -> bool {
-        self.bits_of_weights(Server::Ggml) == Some(4)
-    }
-}
 
 impl List<'_> {
     /// Answers of a language model.
@@ -53,8 +45,7 @@ impl List<'_> {
     /// Weights in fewer bits; what is in few already is made smaller by a smaller model.
     fn metal_weights(&mut self) {
         let more = "; or a machine with more memory";
-        if self.case.is_in_few_bits() {
-            let text = "A smaller model: its weights are in 4 bits already";
+        if let Some(text) = self.case.smaller_than_few_bits(Server::Ggml) {
             self.add(Lever::SmallerModel, text, NOT_MODEL);
             return self.join(Lever::SmallerModel, &[Lever::MoreMemory], more);
         }

@@ -85,13 +85,6 @@ impl Case<'_> {
         self.model.map_or(GRADIENT, |model| model.bytes_of_a_gradient())
     }
 
-    /// Whether the weights of the model that is named do not fit in half precision: no batch and no share is small enough.
-    pub(super) fn weights_exceed_the_card(&self) -> bool {
-        let weights = self.facts.log.named_parameters.map(|count| count.saturating_mul(2));
-        let is_one = !self.shows(Sign::Quantized) && !self.facts.log.is_group;
-        weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
-    }
-
     /// Whether weights come in half precision already.
     pub(super) fn loads_in_half(&self) -> bool {
         self.facts.log.switches.half_weights

@@ -7,6 +7,7 @@ use super::case::Case;
 use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use super::reduction::reduced;
 use super::server::Server;
+use super::share::WeightBits;
 use crate::log::{Flag, Sign};
 use crate::{Cause, Lever};
 
@@ -48,6 +49,14 @@ impl Case<'_> {
         match self.shows(Sign::KeyValueCache) {
             true => Wanted::Cache,
             false => Wanted::Unknown,
+        }
+    }
+
+    /// A smaller model, where weights are in 4 bits or fewer already.
+    pub(super) fn smaller_than_few_bits(&self, server: Server) -> Option<String> {
+        match self.bits_of_weights(server) {
+            WeightBits::Few(bits @ ..=4) => Some(format!("A smaller model: its weights are in {bits} bits already")),
+            _ => None,
         }
     }
 
@@ -116,9 +125,13 @@ impl List<'_> {
             self.context(server);
             self.fewer_requests(server);
         }
-        let is_too_heavy = case.weights_exceed_the_card() && wanted == Wanted::Unknown;
+        let is_too_heavy = case.weights_exceed_the_card(server) && wanted == Wanted::Unknown;
         if (case.loads_weights() || is_too_heavy) && server.layers().is_none() {
             self.lighter_weights(server);
+        }
+        // A share, a cache or fewer requests make no room for weights.
+        if case.loads_weights() && server.layers().is_none() {
+            return self.more_cards(server);
         }
         if case.facts.log.physical_batch.is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
             self.fewer_requests(server);
@@ -183,27 +196,31 @@ impl List<'_> {
 
     /// What weights that do not fit ask for: no share of the card is large enough.
     pub(super) fn lighter_weights(&mut self, server: Server) {
-        let text = match (self.case.bits_of_weights(server), server) {
-            (Some(4), _) => {
-                let text = "A smaller model: its weights are in 4 bits already";
-                self.add(Lever::SmallerModel, text, NOT_MODEL);
-                if server != Server::TextGenerationInference {
-                    self.more_cards(server);
-                }
-                return;
-            }
-            (Some(_), _) => {
-                "Weights in 4 bits instead of 8: another file of the same model, or a smaller model".to_owned()
-            }
-            (None, Server::Vllm) => fewer_bits(" (--quantization awq, gptq or fp8)"),
-            (None, Server::TextGenerationInference) => fewer_bits(" (--quantize bitsandbytes-nf4, or awq, gptq, eetq)"),
-            (None, _) => fewer_bits(""),
-        };
-        self.add(Lever::Quantize, text, NOT_MODEL);
-        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+        self.weights_in_fewer_bits(server);
         if server != Server::TextGenerationInference {
             self.more_cards(server);
         }
+    }
+
+    /// Weights in fewer bits than they are, or a smaller model; the lever of the two that comes first.
+    fn weights_in_fewer_bits(&mut self, server: Server) -> Lever {
+        if let Some(text) = self.case.smaller_than_few_bits(server) {
+            self.add(Lever::SmallerModel, text, NOT_MODEL);
+            return Lever::SmallerModel;
+        }
+        let text = match (self.case.bits_of_weights(server), server) {
+            (WeightBits::Few(bits), _) => {
+                format!("Weights in 4 bits instead of {bits}: another file of the same model, or a smaller model")
+            }
+            (WeightBits::All, Server::Vllm) => fewer_bits(" (--quantization awq, gptq or fp8)"),
+            (WeightBits::All, Server::TextGenerationInference) => {
+                fewer_bits(" (--quantize bitsandbytes-nf4, or awq, gptq, eetq)")
+            }
+            (WeightBits::All | WeightBits::Open, _) => fewer_bits(""),
+        };
+        self.add(Lever::Quantize, text, NOT_MODEL);
+        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+        Lever::Quantize
     }
 
     fn more_cards(&mut self, server: Server) {
@@ -237,9 +254,8 @@ impl List<'_> {
         if matches!(self.case.oom.source, Source::Cgroup | Source::Scheduler) || self.case.shows(Sign::Container) {
             self.limit();
         }
-        let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
-        self.add(Lever::Quantize, text, NOT_MODEL);
-        self.context_beside(Lever::Quantize, server, ", whose cache counts too");
+        let lever = self.weights_in_fewer_bits(server);
+        self.context_beside(lever, server, ", whose cache counts too");
         self.more_memory();
         self.context(server);
         self.smaller_cache(server);

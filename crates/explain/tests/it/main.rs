@@ -18,6 +18,7 @@ mod pieces;
 mod ranks;
 mod remedies;
 mod reports;
+mod servers;
 mod stories;
 mod threads;
 mod torch_words;
