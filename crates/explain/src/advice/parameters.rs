@@ -8,7 +8,7 @@ use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::model::{Model, SMALL_MOMENTS};
-use crate::sharing::Sharing;
+use crate::sharing::{Held, Sharing};
 use crate::{Activity, Lever};
 
 /// Bytes of a gradient for each trained parameter.
@@ -43,23 +43,28 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
-    /// Weights, gradients and moments: by the model, or by the parameters that the log counts.
+    /// Weights, gradients and moments together.
     pub(super) fn fixed(&self) -> Option<u64> {
-        self.model.map(|model| model.fixed()).or_else(|| {
-            let trained = self.trained()?;
-            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            let sharing = Sharing::read(&self.facts.log.switches.sharing)?;
-            let gradients = sharing.of_gradients(trained.saturating_mul(self.bytes_of_a_gradient()));
-            let moments = sharing.of_moments(trained.saturating_mul(self.bytes_of_moments()));
-            Some(sharing.of_weights(weights).saturating_add(gradients).saturating_add(moments))
-        })
+        self.held().map(|held| held.all())
     }
 
     /// The optimizer's two moments.
     fn moments(&self) -> Option<u64> {
-        self.model
-            .map(|model| model.moments())
-            .or_else(|| Some(self.trained()?.saturating_mul(self.bytes_of_moments())))
+        self.held().map(|held| held.moments)
+    }
+
+    /// Weights, gradients and moments: by the model, or by the parameters that the log counts.
+    fn held(&self) -> Option<Held> {
+        self.model.map(|model| model.held()).or_else(|| {
+            let trained = self.trained()?;
+            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
+            let sharing = Sharing::read(&self.facts.log.switches.sharing)?;
+            Some(Held {
+                weights: sharing.of_weights(weights),
+                gradients: sharing.of_gradients(trained.saturating_mul(self.bytes_of_a_gradient())),
+                moments: sharing.of_moments(trained.saturating_mul(self.bytes_of_moments())),
+            })
+        })
     }
 
     /// Bytes that a weight takes at most: those that adapters leave as they are come in half precision, or in fewer bits.
