@@ -119,9 +119,11 @@ impl List<'_> {
     fn smaller_tensor(&mut self) {
         self.add(
             Lever::SmallerInput,
-            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16)",
+            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16); look whether its shape is \
+             what was meant",
             NOT_NUMBERS,
         );
+        self.join(Lever::SmallerInput, &[Lever::MoreMemory], "; or a card with more memory");
     }
 
     /// Says once why the batch has no patch.

@@ -76,6 +76,7 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
             Work::Training
         }
     };
+    list.limit_of_metal_second();
     let patch = list.best_patch();
     Counsel { work, advice: list.advice, patch, notes: list.notes }
 }
@@ -97,6 +98,7 @@ impl List<'_> {
         self.what_stands_in_the_way();
         match case.activity {
             _ if saves => self.saving(),
+            _ if case.makes_one_tensor() => self.micro_batch(),
             _ if case.makes_weights() => self.new_weights(),
             _ if case.fails_at_what_comes_round() => {
                 self.what_comes_round();
@@ -474,6 +476,9 @@ impl List<'_> {
     fn last_resorts(&mut self) {
         let case = self.case;
         self.reserve();
+        if case.makes_one_tensor() {
+            return;
+        }
         self.shorter_sequences();
         let text = match case.facts.number(Key::HiddenChannels) {
             Some(channels) => {

@@ -331,8 +331,8 @@ impl List<'_> {
                  (macOS 15 or later, until the next start); let MLX keep less (mx.set_cache_limit), and close other programs"
             ),
             (Place::Device, Some(DeviceKind::Mps), _) => format!(
-                "Raise the limit{limit}: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 takes Metal's limit away; close other \
-                 programs, because beyond the machine's memory it swaps"
+                "Raise the limit{limit}: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 removes Metal's limit, but the whole Mac may freeze where \
+                 its memory is full: close other programs first"
             ),
             (Place::Device, _, Framework::Torch) => {
                 format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
@@ -415,9 +415,11 @@ impl List<'_> {
              left on the device",
             ALL,
         );
-        let words =
-            "; or, between two runs, delete the model and its outputs, then gc.collect() and torch.cuda.empty_cache()";
-        self.join(Lever::RestartKernel, &[Lever::EmptyCache], words);
+        let words = format!(
+            "; or, between two runs, delete the model and its outputs, then gc.collect() and {}.empty_cache()",
+            self.case.torch_device()
+        );
+        self.join(Lever::RestartKernel, &[Lever::EmptyCache], &words);
     }
 
     /// A notebook's kernel holds what a failed cell left.

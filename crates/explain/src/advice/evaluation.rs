@@ -297,12 +297,12 @@ impl List<'_> {
         if self.case.framework() != Framework::Torch {
             return;
         }
-        self.add(
-            Lever::EmptyCache,
-            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
-             torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
-            ALL,
+        let text = format!(
+            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then {}.empty_cache(); delete \
+             its outputs as soon as they are numbers",
+            self.case.torch_device()
         );
+        self.add(Lever::EmptyCache, text, ALL);
     }
 
     pub(super) fn evaluate_less(&mut self) {

@@ -76,7 +76,8 @@ impl Inference {
             matches!(&*frame.function, "_apply" | "convert")
                 || ["._apply(", "convert(", "model.to("].iter().any(|call| frame.code.contains(call))
         };
-        let moves_weights = (case.frames.iter().any(is_move) || case.moves_itself()) && case.step.is_none();
+        let is_on_its_way = case.frames.iter().any(is_move) || case.moves_itself();
+        let moves_weights = is_on_its_way && case.step.is_none() && !case.makes_one_tensor();
         let is_torch = case.framework() == Framework::Torch;
         (is_torch && !case.facts.log.is_group && (case.loads() || moves_weights)).then_some(Self::Weights)
     }
@@ -252,10 +253,13 @@ impl List<'_> {
             let size = case.size_of_weights();
             let half = if case.loads_in_half() { "" } else { ", or torch_dtype=torch.bfloat16" };
             self.quantized_weights(&format!("weights in 4 or 8 bits (BitsAndBytesConfig{size}){half}"));
-            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a smaller model, \
-                         or a card with more memory";
-            let kin = [Lever::Precision, Lever::Offload, Lever::MoreCards, Lever::SmallerModel, Lever::MoreMemory];
-            self.join(Lever::Quantize, &kin[usize::from(half.is_empty())..], words);
+            let is_joined = half.is_empty();
+            let half: &[Lever] = if is_joined { &[] } else { &[Lever::Precision] };
+            self.join(Lever::Quantize, half, "");
+            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower";
+            self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards], words);
+            let words = "; or a smaller model, or a card with more memory";
+            self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::MoreMemory], words);
         } else {
             self.offload();
             let words = "; or further cards (device_map=\"auto\"), one with more memory, or a smaller model: the weights are in few bits \

@@ -61,7 +61,7 @@ impl<'a> List<'a> {
 
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
         let patch = self.next.take();
-        if self.names(lever) || self.case.has_on(lever) {
+        if self.names(lever) || self.is_out_of_place(lever) {
             return;
         }
         self.advice.push(Advice {
@@ -77,6 +77,19 @@ impl<'a> List<'a> {
         });
     }
 
+    /// Whether a lever is turned on already, or does nothing here.
+    fn is_out_of_place(&self, lever: Lever) -> bool {
+        self.case.has_on(lever) || self.case.has_no_use_for(lever)
+    }
+
+    /// Metal's limit keeps the whole machine alive: what needs less comes before it.
+    pub(super) fn limit_of_metal_second(&mut self) {
+        let begins = self.advice.first().is_some_and(|advice| advice.lever == Lever::RaiseLimit);
+        if begins && self.advice.len() > 1 && self.case.shares_memory_with_host() {
+            self.advice.swap(0, 1);
+        }
+    }
+
     /// Whether a lever is in the list, by itself or beside another.
     pub(super) fn names(&self, lever: Lever) -> bool {
         self.advice.iter().any(|advice| advice.lever == lever || advice.also.contains(&lever))
@@ -85,7 +98,7 @@ impl<'a> List<'a> {
     /// Adds kindred levers to the advice of another, in the same sentence, so that two places show two different ways. Advice
     /// with a figure of its own stays as it is, because the figure is of one lever.
     pub(super) fn join(&mut self, lever: Lever, kin: &[Lever], words: &str) {
-        if kin.iter().any(|kin| self.names(*kin) || self.case.has_on(*kin)) {
+        if kin.iter().any(|kin| self.names(*kin) || self.is_out_of_place(*kin)) {
             return;
         }
         let found = self.advice.iter_mut().find(|advice| advice.lever == lever && advice.expected_peak_bytes.is_none());

@@ -35,6 +35,7 @@ impl Case<'_> {
     fn picture_offload(&self) -> Option<&'static str> {
         let on = |flag| self.is_on(flag);
         Some(match self.program() {
+            _ if self.shares_memory_with_host() => return None,
             Program::Comfy if on(Flag::NoVram) => return None,
             Program::Comfy if on(Flag::LowVram) => {
                 "start with --novram in place of --lowvram, and close other programs that use the card; slower"
@@ -83,26 +84,37 @@ impl Case<'_> {
                     off => format!("{}, smaller tiles where it tiles already", off.join(", ")),
                 };
                 let text = format!("Decode in tiles and slices: {decoder}");
-                with(&text, "; pipe.enable_attention_slicing()", slices)
+                with(&text, "; pipe.enable_attention_slicing()", slices && !fused)
             }
         }
     }
 }
 
 impl List<'_> {
+    /// Keeps on the host what a program of pictures does not use at the moment, where more can go there.
+    pub(super) fn unused_to_host(&mut self) {
+        if let Some(way) = self.case.picture_offload() {
+            self.add(Lever::Offload, format!("Keep on the host what is not in use: {way}"), ALL);
+        }
+    }
+
     /// Keeps on the host what is not in use; weights in fewer bytes stand beside it, or alone where nothing more can go.
     pub(super) fn picture_offload(&mut self) {
         let half = [Lever::Quantize, Lever::Precision];
         let kin = if self.names(Lever::Precision) { &half[..1] } else { &half };
         let more = "; or a card with more memory";
-        match self.case.picture_offload() {
-            Some(way) => {
-                self.add(Lever::Offload, format!("Keep on the host what is not in use: {way}"), ALL);
+        match self.case.picture_offload().is_some() {
+            true => {
+                self.unused_to_host();
                 self.join(Lever::Offload, kin, &format!("; or {FEWER_BYTES}"));
                 self.join(Lever::Offload, &[Lever::MoreMemory], more);
             }
-            None => {
-                let text = format!("Keep {FEWER_BYTES}; what is not in use is on the host already");
+            false => {
+                let why = match self.case.shares_memory_with_host() {
+                    true => "",
+                    false => "; what is not in use is on the host already",
+                };
+                let text = format!("Keep {FEWER_BYTES}{why}");
                 self.add(Lever::Quantize, text, NOT_MODEL);
                 self.join(Lever::Quantize, &kin[1..], "");
                 self.join(Lever::Quantize, &[Lever::MoreMemory], more);

@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, List, NOT_NUMBERS};
-use crate::log::{Flag, Sign};
+use crate::log::Sign;
 use crate::{Activity, CheckpointWork, Lever};
 
 impl Case<'_> {
@@ -192,21 +192,14 @@ impl List<'_> {
         if case.framework() != Framework::Torch || case.activity == Some(Activity::Training) {
             return;
         }
-        let text = match case.shows(Sign::Diffusers) || case.shows(Sign::Diffusion) {
-            true if case.facts.flags.is_on(Flag::LayerOffload) => return,
-            true if case.facts.flags.is_on(Flag::ModelOffload) => {
-                "Keep on the host what is not in use: pipe.enable_sequential_cpu_offload() in place of \
-                 enable_model_cpu_offload(); slower"
-            }
-            true => {
-                "Keep on the host what is not in use: pipe.enable_model_cpu_offload(), or \
-                 pipe.enable_sequential_cpu_offload() for the least memory (do not call pipe.to('cuda') then); slower"
-            }
-            false => {
-                "Keep a part of the weights on the host: device_map=\"auto\" (Transformers), or sequential CPU offload \
-                 (diffusers: pipe.enable_sequential_cpu_offload()), or run on the CPU; slower"
-            }
-        };
-        self.add(Lever::Offload, text, ALL);
+        if case.shows(Sign::Diffusers) || case.shows(Sign::Diffusion) {
+            return self.unused_to_host();
+        }
+        self.add(
+            Lever::Offload,
+            "Keep a part of the weights on the host: device_map=\"auto\" (Transformers), or sequential CPU offload \
+             (diffusers: pipe.enable_sequential_cpu_offload()), or run on the CPU; slower",
+            ALL,
+        );
     }
 }

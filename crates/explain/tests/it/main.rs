@@ -5,6 +5,7 @@ mod already_on;
 mod any_bytes;
 mod arithmetic;
 mod culprit;
+mod devices;
 mod engines;
 mod fidelity;
 mod golden;
