@@ -181,7 +181,10 @@ impl List<'_> {
             true => " (--gradient_checkpointing; also cache latents and the text encoder's outputs)",
             false => case.framework().recompute(),
         };
-        let text = format!("Recompute activations in backward instead of keeping them{way}; about a third more time");
+        let text = format!(
+            "Gradient checkpointing: recompute activations in backward instead of keeping them{way}; about a third more \
+             time"
+        );
         self.push(Lever::Recompute, text, Gain { peak, saves }, ALL);
     }
 
@@ -203,7 +206,7 @@ impl List<'_> {
         };
         let size = scores.filter(|bytes| *bytes > Bytes::ZERO).map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
-            "Attention by a fused kernel, which never holds the matrix of scores (batch x heads x tokens x tokens{size}): {way}"
+            "Use a fused attention kernel, which never holds the matrix of scores (batch x heads x tokens x tokens{size}): {way}"
         );
         self.push(Lever::AttentionKernel, text, Gain { peak: None, saves: scores }, ALL);
     }
@@ -221,7 +224,7 @@ impl List<'_> {
         }
         let kind = self.case.framework().precision(no_bf16);
         self.offer(precision_patch(facts, no_bf16));
-        let text = format!("Compute in {kind}: about half the memory of activations");
+        let text = format!("Mixed precision: compute in {kind}; about half the memory of activations");
         self.add(Lever::Precision, text, NOT_NUMBERS);
     }
 
@@ -257,12 +260,11 @@ impl List<'_> {
             let (kin, words): (&[Lever], _) = match self.case.facts.log.switches.eight_bit_moments {
                 true => (
                     &[Lever::AttentionKernel],
-                    "; on small cards together with a fused attention (--xformers, --sdpa, \
-                     --enable_xformers_memory_efficient_attention)",
+                    "; on small cards together with fused attention (--xformers, --sdpa, --enable_xformers_memory_efficient_attention)",
                 ),
                 false => (
                     &[Lever::SmallerOptimizer, Lever::AttentionKernel],
-                    "; on small cards together with 8-bit moments (--use_8bit_adam) and a fused attention (--xformers, --sdpa, \
+                    "; on small cards together with an 8-bit optimizer (--use_8bit_adam) and fused attention (--xformers, --sdpa, \
                      --enable_xformers_memory_efficient_attention)",
                 ),
             };
@@ -275,8 +277,8 @@ impl List<'_> {
         if self.case.shows(Sign::Diffusion) && self.case.trains() && self.case.framework() == Framework::Torch {
             self.add(
                 Lever::AttentionKernel,
-                "Attention in parts or by a fused kernel (--split_attn, --sdpa, --xformers), and blocks of the model on the host \
-                 while they are not in use (--blocks_to_swap), where the script has them; slower",
+                "Attention in parts or by a fused kernel (--split_attn, --sdpa, --xformers), and blocks of the model in CPU memory while \
+                 they are not in use (--blocks_to_swap), where the script has them; slower",
                 ALL,
             );
             self.join(Lever::AttentionKernel, &[Lever::Offload], "");
@@ -286,7 +288,7 @@ impl List<'_> {
     /// What DeepSpeed shares out already can go to the host by a setting.
     fn offload_beside(&mut self, lever: Lever) {
         if self.case.shows(Sign::DeepSpeed) {
-            let words = "; or moments and weights in the machine's memory (offload_optimizer and offload_param with device cpu), \
+            let words = "; or offload optimizer states and weights to CPU memory (offload_optimizer and offload_param with device cpu), \
                          which is slower";
             self.join_in_torch(lever, &[Lever::Spill, Lever::Offload], words);
         }
@@ -332,8 +334,8 @@ impl List<'_> {
             ),
             (true, _) if case.has_run_a_while() => (
                 &[Lever::ShorterSequence],
-                "; or limit the longest sample (max_length, truncation, batches of like lengths): many steps went well, so it \
-                 may be one long sample",
+                "; or limit the longest sample (max_length, truncation, batches of similar lengths): many steps went well, so it may be \
+                 one long sample",
             ),
             (true, _) if !case.names_words() => (
                 &[Lever::ShorterSequence, Lever::SmallerInput],
@@ -365,8 +367,7 @@ impl List<'_> {
             self.offer(self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false)));
             self.add(
                 Lever::CompileOff,
-                "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
-                 compiled graphs may \
+                "Try without torch.compile, or with its default mode instead of max-autotune or reduce-overhead: compiled graphs may \
                  hold more at once",
                 ALL,
             );
@@ -376,8 +377,8 @@ impl List<'_> {
     pub(super) fn assign_on_host(&mut self) {
         self.add(
             Lever::AssignOnHost,
-            "Match boxes on the host where a picture has very many: gpu_assign_thr=200 of mmdetection's assigner, or fewer boxes \
-             in a picture (crops); the same matches, more slowly",
+            "Match boxes on the CPU where a picture has very many: gpu_assign_thr=200 of mmdetection's assigner, or fewer boxes in a \
+             picture (crops); the same matches, more slowly",
             ALL,
         );
     }
@@ -393,7 +394,7 @@ impl List<'_> {
             false => "memory grows with each token",
         };
         let text = format!(
-            "Limit the longest sample (max_length, max_seq_length, truncation, max_tokens of a batch, or batches of like \
+            "Limit the longest sample (max_length, max_seq_length, truncation), or the tokens of a batch (max_tokens, batches of similar \
              lengths): {why}; the model sees less context"
         );
         self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
@@ -419,8 +420,8 @@ impl List<'_> {
         if self.case.framework() == Framework::Tensorflow {
             self.add(
                 Lever::EmptyCache,
-                "Let go of earlier models and graphs: tf.keras.backend.clear_session() before each model of a loop, or a process of \
-                 its own for each; build no operations inside the loop over steps",
+                "Free earlier models and graphs: tf.keras.backend.clear_session() before each model of a loop, or a process of its own \
+                 for each; build no operations inside the loop over steps",
                 ALL,
             );
         }
@@ -433,12 +434,11 @@ impl List<'_> {
         }
         self.add(
             Lever::PlainNumbers,
-            "Keep numbers, not tensors, from step to step: total += loss.item(), outputs by .detach().cpu(); a kept loss \
-             holds the graph of its whole step",
+            "Do not keep losses or outputs with their graphs: total += loss.item(), outputs.detach().cpu(); compute metrics under \
+             torch.no_grad()",
             ALL,
         );
-        let words = "; and torch.no_grad() around what is only shown or measured in between";
-        self.join(Lever::PlainNumbers, &[Lever::NoGraph], words);
+        self.join(Lever::PlainNumbers, &[Lever::NoGraph], "");
     }
 }
 

@@ -71,14 +71,14 @@ impl List<'_> {
         self.join(Lever::LoadInPieces, &[Lever::SmallerInput, Lever::FewerRequests, Lever::SmallerType], "");
         self.add(
             Lever::EmptyCache,
-            "Let go of what is not used any more: del the arrays (temporaries of long expressions too; out= keeps them few), then \
+            "Free what is not used any more: del the arrays (temporaries of long expressions too; out= keeps them few), then \
              cupy.get_default_memory_pool().free_all_blocks()",
             ALL,
         );
         self.add(
             Lever::Offload,
-            "Let arrays go on in the machine's memory, slowly: \
-             cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc) before the first array",
+            "Use managed memory, so that arrays spill to the machine's memory: \
+             cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc) before the first array; slower",
             ALL,
         );
         self.join(Lever::Offload, &[Lever::MoreMemory], "; or a card with more memory");
@@ -94,7 +94,7 @@ impl List<'_> {
         }
         self.add(
             Lever::Offload,
-            "Let tables go on in the machine's memory: cudf.set_option(\"spill\", True) (CUDF_SPILL=on), or managed memory, \
+            "Let tables spill to the machine's memory: cudf.set_option(\"spill\", True) (CUDF_SPILL=on), or managed memory, \
              rmm.reinitialize(managed_memory=True), before the first table; slower",
             ALL,
         );

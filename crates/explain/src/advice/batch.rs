@@ -119,8 +119,8 @@ impl List<'_> {
     fn smaller_tensor(&mut self) {
         self.add(
             Lever::SmallerInput,
-            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16); look whether its shape is \
-             what was meant",
+            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16); check that its shape is what \
+             you meant",
             NOT_NUMBERS,
         );
         self.join(Lever::SmallerInput, &[Lever::MoreMemory], "; or a card with more memory");
@@ -151,8 +151,8 @@ impl Case<'_> {
         let pieces = self.oom.requested.and_then(|asked| Some((asked, room(asked)?)));
         match pieces.filter(|(_, pieces)| *pieces > 2 && self.framework() == Framework::Torch) {
             Some((asked, pieces)) => format!(
-                "Compute the batch in smaller pieces: at most 1/{pieces} of the batch at once, with {pieces} times whatever gradient \
-                 accumulation is now; half of the {asked} asked for would still be more than there is"
+                "Compute at most 1/{pieces} of the batch at once, with {pieces} times the gradient accumulation of now; half of the \
+                 {asked} asked for would still be more than there is"
             ),
             None => self.half_the_batch().to_owned(),
         }
@@ -162,16 +162,13 @@ impl Case<'_> {
     fn half_the_batch(&self) -> &'static str {
         match self.framework() {
             _ if self.shows(Sign::Fairseq) => {
-                "Compute the batch in smaller pieces: half of --max-tokens (or --batch-size), and twice --update-freq"
+                "Halve --max-tokens (or --batch-size) and double --update-freq; the effective batch stays the same"
             }
             Framework::Tensorflow => {
-                "A smaller batch: half of batch_size; tf.keras optimizers take gradient_accumulation_steps=2 to keep the \
-                 effective batch"
+                "Halve batch_size; gradient_accumulation_steps=2 of the tf.keras optimizer keeps the effective batch the same"
             }
-            Framework::Jax => {
-                "A smaller batch: half as many samples at once, and optax.MultiSteps to keep the effective batch"
-            }
-            _ => "Compute the batch in smaller pieces: half the batch, and twice whatever gradient accumulation is now",
+            Framework::Jax => "Halve the batch; optax.MultiSteps keeps the effective batch the same",
+            _ => "Halve the micro-batch and double gradient accumulation; the effective batch stays the same",
         }
     }
 }

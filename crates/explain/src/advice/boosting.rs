@@ -25,13 +25,13 @@ impl List<'_> {
         );
         self.add(
             Lever::SmallerModel,
-            "Smaller trees and histograms: max_depth, max_bin (border_count) or num_leaves down",
+            "Smaller trees and histograms: lower max_depth, max_bin (border_count) or num_leaves",
             NOT_MODEL,
         );
         self.other_card();
         self.add(
             Lever::Offload,
-            "Train on the CPU (device=cpu, tree_method=hist, task_type=CPU): slower, with the machine's memory",
+            "Train on the CPU, in the machine's memory (device=cpu, tree_method=hist, task_type=CPU); slower",
             ALL,
         );
     }

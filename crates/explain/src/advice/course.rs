@@ -193,7 +193,7 @@ impl List<'_> {
             Lever::LoadInPieces,
             format!(
                 "Compute the array{size} in slices instead of at once: jax.lax.map with a batch_size, or jax.lax.scan over slices, in \
-                 place of one vmap; look also whether its shape is what was meant (a product of two that broadcasts)"
+                 place of one vmap; check that its shape is what you meant (a product of two that broadcasts)"
             ),
             ALL,
         );
@@ -209,8 +209,8 @@ impl List<'_> {
         } else if let Some(text) = self.case.framework().preallocation() {
             self.add(Lever::LeaveRoom, text, ALL);
         } else if self.case.oom.engine == Engine::Paddle {
-            let text = "Let Paddle grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, or \
-                        a smaller gpu_mem (FLAGS_fraction_of_gpu_memory_to_use)";
+            let text = "Let Paddle's pool grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, \
+                        or a smaller gpu_mem (FLAGS_fraction_of_gpu_memory_to_use)";
             self.add(Lever::LeaveRoom, text, ALL);
         }
     }
@@ -438,7 +438,7 @@ impl List<'_> {
         }
         self.add(
             Lever::LeaveRoom,
-            "Update without whole-model temporaries: fused=True (or foreach=False) for the optimizer",
+            "fused=True (or foreach=False) for the optimizer, which then updates without temporaries of the whole model",
             ALL,
         );
     }

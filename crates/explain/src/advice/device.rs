@@ -196,8 +196,8 @@ impl List<'_> {
             self.no_graph();
         }
         if case.message.contains("faiss::gpu") {
-            let text = "Let faiss take less for itself: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a \
-                        part of the card from the start; or add vectors in smaller pieces";
+            let text = "Let faiss reserve less: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a part \
+                        of the card from the start; or add vectors in smaller pieces";
             self.add(Lever::LeaveRoom, text, ALL);
         }
         if case.needs_a_page_file() && case.oom.place == Place::Device {
@@ -261,14 +261,13 @@ impl List<'_> {
         self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
         let text = match switch {
             AllocatorSwitch::Expandable => {
-                format!("Let reserved memory grow instead of lying in pieces: export {name}={value}")
+                format!("Reduce fragmentation: export {name}={value}")
             }
             AllocatorSwitch::MaxSplit => format!(
-                "Keep large blocks whole: export {name}={value}; from PyTorch 2.1 on, expandable_segments:True does more"
+                "Reduce fragmentation: export {name}={value}; from PyTorch 2.1 on, expandable_segments:True does more"
             ),
             AllocatorSwitch::None => format!(
-                "Keep large blocks whole: export {name}={value} (PyTorch 1.10 and later; this one may be older), or \
-                 update PyTorch"
+                "Reduce fragmentation: export {name}={value} (PyTorch 1.10 and later; this one may be older), or update PyTorch"
             ),
         };
         self.push(Lever::ExpandableSegments, text, Gain::peak(needed), ALL);
@@ -278,7 +277,7 @@ impl List<'_> {
     pub(super) fn idle_in_segments_that_grow(&mut self) {
         self.add(
             Lever::EmptyCache,
-            "Look whether expandable segments, which the log shows set, are in force: \
+            "Check whether expandable segments, which the log shows set, are in force: \
              torch.cuda.memory._snapshot()[\"allocator_settings\"] (they have to be set before torch is imported, in the process \
              that trains). Where they are, what is idle belongs to another stream or to CUDA graphs \
              (torch.compile's reduce-overhead), or lies around tensors of sizes that change: pad to a few lengths, and call \
@@ -411,8 +410,7 @@ impl List<'_> {
         }
         self.add(
             Lever::RestartKernel,
-            "Start afresh: restart the notebook's kernel (or end the process of the first run), which still holds what that run \
-             left on the device",
+            "Restart the notebook's kernel (or end the process of the first run): it still holds what that run left on the device",
             ALL,
         );
         let words = format!(

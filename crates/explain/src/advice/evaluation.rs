@@ -128,8 +128,8 @@ impl List<'_> {
         self.join(Lever::Precision, &[Lever::EvaluationLess, Lever::EvaluationBatch, Lever::SmallerInput], words);
         self.add(
             Lever::Offload,
-            "Keep the parts that validation does not use at the moment on the host: pipeline.enable_model_cpu_offload(); \
-             and decode in tiles (pipeline.enable_vae_tiling())",
+            "Offload the parts that validation does not use at the moment to CPU memory: pipeline.enable_model_cpu_offload(); and decode \
+             in tiles (pipeline.enable_vae_tiling())",
             ALL,
         );
     }
@@ -154,7 +154,7 @@ impl List<'_> {
         }
         self.add(
             Lever::NoGraph,
-            "Keep no graph where nothing is trained: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
+            "Run it under `with torch.no_grad():` (or torch.inference_mode()), so that no graph is kept where nothing is trained; \
              model.eval() alone does not do that",
             ALL,
         );
@@ -180,8 +180,7 @@ impl List<'_> {
                  preprocess_logits_for_metrics that keeps the argmax instead of the logits, or prediction_loss_only"
             }
             false => {
-                "Move outputs and scores off the device batch by batch (.detach().cpu()), and compute the results from them \
-                 on the host"
+                "Move outputs and scores off the device batch by batch (.detach().cpu()), and compute the results from them on the CPU"
             }
         };
         self.add(Lever::OutputsToHost, text, ALL);
@@ -194,8 +193,8 @@ impl List<'_> {
         }
         self.add(
             Lever::OutputsToHost,
-            "Put the windows together on the host: device=torch.device(\"cpu\") of sliding_window_inference, which keeps one output \
-             as large as the volume for each class",
+            "Put the windows together on the CPU: device=torch.device(\"cpu\") of sliding_window_inference, which keeps one output as \
+             large as the volume for each class",
             ALL,
         );
         self.join(Lever::OutputsToHost, &[Lever::EvaluationBatch], "; and fewer windows at once (sw_batch_size 1)");
@@ -208,8 +207,8 @@ impl List<'_> {
         }
         self.add(
             Lever::PlainNumbers,
-            "Let go of what one evaluation leaves for the next: reset metrics (metric.reset()), empty lists of outputs, and keep \
-             losses as numbers (.item())",
+            "Free what one evaluation leaves for the next: reset metrics (metric.reset()), empty lists of outputs, and keep losses as \
+             numbers (.item())",
             ALL,
         );
     }
@@ -238,8 +237,8 @@ impl List<'_> {
         });
         let size = crop.map_or("as training does".to_owned(), |crop| format!("of {crop} x {crop}, as training does"));
         let text = format!(
-            "Evaluate on crops {size}, or cut whole pictures into overlapping tiles (slide inference) and put the \
-             outputs together: the figures of the whole picture in the memory of one tile"
+            "Evaluate on crops {size}, or in overlapping tiles whose outputs are put together (sliding-window inference): metrics of the \
+             whole picture in the memory of one tile"
         );
         if let (Some(crop), Some((config, setting))) = (crop, case.facts.find(Key::EvalCrop)) {
             self.offer(single(config, setting, crop));
@@ -286,7 +285,7 @@ impl List<'_> {
                 };
                 self.join(Lever::EvaluationBatch, kin, words);
                 if self.case.framework() == Framework::Torch && !self.case.shows(Sign::HuggingFaceTrainer) {
-                    let words = "; and move outputs to the host before the next batch (.detach().cpu())";
+                    let words = "; and move outputs to the CPU before the next batch (.detach().cpu())";
                     self.join(Lever::EvaluationBatch, &[Lever::OutputsToHost], words);
                 }
             }
@@ -298,8 +297,8 @@ impl List<'_> {
             return;
         }
         let text = format!(
-            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then {}.empty_cache(); delete \
-             its outputs as soon as they are numbers",
+            "Empty the cache before an evaluation and every few batches of it: gc.collect(), then {}.empty_cache(); delete its outputs \
+             as soon as they are numbers",
             self.case.torch_device()
         );
         self.add(Lever::EmptyCache, text, ALL);

@@ -127,7 +127,7 @@ impl List<'_> {
             self.no_graph_in_half();
         }
         if case.keeps_outputs() {
-            let words = "; move what is kept of each output to the host (.cpu())";
+            let words = "; move what is kept of each output to the CPU (.cpu())";
             self.join(Lever::NoGraph, &[Lever::OutputsToHost], words);
         }
         self.inputs();

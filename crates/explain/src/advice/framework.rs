@@ -69,7 +69,8 @@ impl Case<'_> {
             return Framework::Other;
         }
         let passes_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
-        let is_torch = || self.shows(Sign::Torch) || passes_torch();
+        // DeepSpeed trains for nobody else.
+        let is_torch = || self.shows(Sign::Torch) || self.shows(Sign::DeepSpeed) || passes_torch();
         match framework_of(self.oom.engine) {
             // PyTorch has a way to XLA too.
             Some(Framework::Jax) if passes_torch() || self.shows(Sign::Torch) && !self.shows(Sign::Jax) => {
@@ -115,7 +116,9 @@ impl Framework {
     /// How activations are recomputed.
     pub(super) const fn recompute(self) -> &'static str {
         match self {
-            Self::Torch => " (torch.utils.checkpoint around each block, gradient_checkpointing)",
+            Self::Torch => {
+                " (gradient_checkpointing_enable() of Transformers, torch.utils.checkpoint around each block)"
+            }
             Self::Tensorflow => " (tf.recompute_grad around each block)",
             Self::Jax => " (jax.checkpoint, also called jax.remat, around each block)",
             Self::Other => " (checkpointing of each block)",
@@ -141,12 +144,16 @@ impl Framework {
         }
     }
 
-    /// How saved activations go to the machine's memory, where there is a call for it.
-    pub(super) const fn spill(self) -> &'static str {
+    /// How the optimizer's states go to the machine's memory, where there is a call for it.
+    pub(super) const fn spill(self) -> Option<&'static str> {
         match self {
-            Self::Torch => ", or saved activations (save_on_cpu)",
-            Self::Jax => ", or saved activations (a jax.checkpoint policy that offloads)",
-            Self::Tensorflow | Self::Other => "",
+            Self::Torch => Some(
+                " (DeepSpeed offload_optimizer, FSDP CPUOffloadPolicy), or saved activations (torch.autograd.graph.save_on_cpu)",
+            ),
+            Self::Jax => Some(
+                " (a sharding with memory_kind='pinned_host'), or saved activations (a jax.checkpoint policy that offloads)",
+            ),
+            Self::Tensorflow | Self::Other => None,
         }
     }
 

@@ -260,8 +260,7 @@ impl List<'_> {
         if self.case.oom.source == Source::ExitStatus {
             self.add(
                 Lever::CheckLog,
-                "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
-                 --format=State,MaxRSS",
+                "Check whether the kernel killed it: dmesg -T | grep -i 'killed process', or sacct -j JOB --format=State,MaxRSS",
                 ALL,
             );
         }
@@ -378,7 +377,7 @@ impl List<'_> {
         } else if case.shows(Sign::Notebook) {
             "Run where there is more memory: a runtime with more RAM"
         } else {
-            "Run where there is more memory, or add swap, so that the end comes as slowness instead"
+            "Run where there is more memory, or add swap; then the run gets slow instead of being killed"
         };
         self.add(Lever::MoreMemory, text, ALL);
         // How much WSL may take is a limit of its own.
@@ -423,7 +422,7 @@ impl List<'_> {
 
     /// A limit that the process was started under refuses memory that the machine still has.
     fn process_limit(&mut self) {
-        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
+        let text = "Check the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
                     Engine), and raise one that is below what the machine has";
         self.add(Lever::RaiseLimit, text, ALL);
     }

@@ -187,8 +187,7 @@ impl List<'_> {
         if case.shows(Sign::FullPrecision) {
             self.add(
                 Lever::Precision,
-                "Half precision: leave --no-half and --precision full out (torch_dtype=torch.float16), which take twice the \
-                 memory",
+                "Half precision: remove --no-half and --precision full (torch_dtype=torch.float16), which take twice the memory",
                 NOT_NUMBERS,
             );
         }
@@ -256,7 +255,8 @@ impl List<'_> {
             let is_joined = half.is_empty();
             let half: &[Lever] = if is_joined { &[] } else { &[Lever::Precision] };
             self.join(Lever::Quantize, half, "");
-            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower";
+            let words =
+                "; or offload a part of them to CPU memory or to further cards (device_map=\"auto\"), which is slower";
             self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards], words);
             let words = "; or a smaller model, or a card with more memory";
             self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::MoreMemory], words);
@@ -359,7 +359,7 @@ impl List<'_> {
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::SmallerInput, Lever::FewerWorkers], "");
         self.add(
             Lever::LeaveRoom,
-            "Let the arena grow by what is asked only: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
+            "Let ONNX Runtime's arena grow by no more than is asked: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
              provider, one session on the card",
             ALL,
         );

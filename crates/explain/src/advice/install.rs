@@ -24,7 +24,7 @@ impl List<'_> {
         if installs && !builds {
             self.add(
                 Lever::NoInstallCache,
-                "Install past the cache: pip install --no-cache-dir; pip else holds the whole package in memory to store it",
+                "Install without pip's cache: pip install --no-cache-dir; otherwise pip holds the whole package in memory",
                 ALL,
             );
         }

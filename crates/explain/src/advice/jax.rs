@@ -88,19 +88,19 @@ impl List<'_> {
         }
         let share = self.case.jax_share();
         let keep = match self.case.grows_its_pool() {
-            true => "; and leave XLA_PYTHON_CLIENT_PREALLOCATE=false out, because a pool that grows lies in pieces",
+            true => "; and remove XLA_PYTHON_CLIENT_PREALLOCATE=false, because a pool that grows gets fragmented",
             false => "; preallocation stays on",
         };
         let text = match share {
             Some(share) if share >= LARGEST && !self.case.grows_its_pool() => {
                 let text = format!(
-                    "Let the pool go on in the host's memory: TF_FORCE_UNIFIED_MEMORY=1 with XLA_PYTHON_CLIENT_MEM_FRACTION above 1, \
+                    "Let the pool spill to the machine's memory: TF_FORCE_UNIFIED_MEMORY=1 with XLA_PYTHON_CLIENT_MEM_FRACTION above 1, \
                      slowly; a share of {share:.2} has nothing left to raise"
                 );
                 return self.add(Lever::Offload, text, ALL);
             }
             Some(share) if share >= LARGEST => {
-                "Take the pool at the start: leave XLA_PYTHON_CLIENT_PREALLOCATE=false out, because a pool that grows lies in pieces"
+                "Take the pool at the start: remove XLA_PYTHON_CLIENT_PREALLOCATE=false, because a pool that grows gets fragmented"
                     .to_owned()
             }
             Some(share) => format!(

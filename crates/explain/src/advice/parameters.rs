@@ -1,7 +1,7 @@
 //! Levers for what a model holds whatever the batch: weights, gradients and the optimizer's moments.
 
 use lowtide_core::Bytes;
-use lowtide_oom::Place;
+use lowtide_oom::{Engine, Place};
 
 use super::case::Case;
 use super::framework::Framework;
@@ -144,19 +144,20 @@ impl List<'_> {
             self.shard();
             if self.case.has_no_settings() && !self.case.shows(Sign::DeepSpeed) {
                 let words =
-                    "; both can keep moments in the machine's memory as well (CPUOffloadPolicy, offload_optimizer)";
+                    "; both can offload optimizer states to CPU memory as well (CPUOffloadPolicy, offload_optimizer)";
                 self.join(Lever::Shard, &[Lever::Spill], words);
             }
         }
         self.adapters();
         self.smaller_optimizer();
         if self.case.has_no_settings() {
-            let words = "; or on the host (DeepSpeed's offload_optimizer)";
+            let words = "; or offload its states to CPU memory (DeepSpeed's offload_optimizer)";
             self.join(Lever::SmallerOptimizer, &[Lever::Spill], words);
         }
         self.shard();
         if self.case.facts.log.switches.eight_bit_moments && self.case.has_no_settings() {
-            let words = "; on one card, weights and moments on the host (DeepSpeed's offload_param and offload_optimizer), slower";
+            let words = "; on one card, offload weights and optimizer states to CPU memory (DeepSpeed's offload_param and \
+                         offload_optimizer); slower";
             self.join(Lever::Shard, &[Lever::Spill], words);
         }
         self.spill();
@@ -193,14 +194,10 @@ impl List<'_> {
         };
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
-        let narrower = match less {
-            0 => String::new(),
-            less => format!(" and {less} of the weight, which is not trained,"),
-        };
-        let four_bits = weight as f64 - 0.5;
+        let (all, four_bits) = (bytes + less, weight as f64 - 0.5);
         let text = format!(
-            "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments{narrower} for \
-             each weight{size}; with the weights in 4 bits (QLoRA) {four_bits} bytes more. Only the adapters learn"
+            "Train LoRA adapters (peft) instead of all weights: saves {all} bytes per parameter{size}; QLoRA (base weights in 4 bits) \
+             saves another {four_bits} bytes per parameter. Only the adapters are trained"
         );
         self.push(Lever::Adapters, text, Gain { peak, saves }, NOT_NUMBERS);
     }
@@ -215,8 +212,8 @@ impl List<'_> {
         let peak = saves.and_then(|saves| case.after(|model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
-            "Moments in 8 bits: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves {} of {of_each} \
-             bytes for each weight{size}; paged, they move to the host when the card is full. Training comes out nearly \
+            "Use an 8-bit optimizer: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves {} of \
+             {of_each} bytes per parameter{size}; paged, its states move to CPU memory when the card is full. Training comes out nearly \
              the same",
             of_each - SMALL_MOMENTS
         );
@@ -232,10 +229,11 @@ impl List<'_> {
         let saves = case.fixed().filter(|_| counted).map(|fixed| Bytes(fixed / 2));
         let peak = saves.and_then(|saves| case.after(|model: Model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(": {bytes} less on each of two"));
-        let offload = if case.shows(Sign::DeepSpeed) { "; offload_optimizer puts moments on the host" } else { "" };
+        let offload =
+            if case.shows(Sign::DeepSpeed) { "; offload_optimizer puts optimizer states in CPU memory" } else { "" };
         let text = format!(
-            "Share weights, gradients and moments out among the cards (FSDP2's fully_shard, DeepSpeed ZeRO-3) from the \
-             start, so that none ever holds the whole model{size}{offload}; the same training, more traffic between cards"
+            "Shard weights, gradients and optimizer states over the cards (FSDP2's fully_shard, DeepSpeed ZeRO-3) from the start, so \
+             that none ever holds the whole model{size}{offload}; the same training, more traffic between cards"
         );
         self.push(Lever::Shard, text, Gain { peak, saves }, ALL);
         if case.shows(Sign::DeepSpeed) {
@@ -245,16 +243,21 @@ impl List<'_> {
 
     pub(super) fn spill(&mut self) {
         let case = self.case;
+        let way = match (case.shows(Sign::DeepSpeed), case.framework()) {
+            (true, Framework::Torch) => {
+                ": offload_optimizer and offload_param with device cpu in DeepSpeed's configuration (ds_z3_offload)"
+            }
+            // Nobody knows what a post in somebody's own words is of.
+            (_, Framework::Other) if case.oom.engine == Engine::Unknown => "",
+            (_, framework) => match framework.spill() {
+                Some(way) => way,
+                None => return,
+            },
+        };
         let moments = case.moments().map(Bytes);
         let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
-        let way = match case.shows(Sign::DeepSpeed) {
-            true => {
-                ": offload_optimizer and offload_param with device cpu in DeepSpeed's configuration (ds_z3_offload)"
-            }
-            false => case.framework().spill(),
-        };
-        let text = format!("Keep the optimizer's moments{size} in the machine's memory{way}; slower");
+        let text = format!("Offload optimizer states{size} to CPU memory{way}; slower");
         self.push(Lever::Spill, text, Gain { peak, saves: moments }, ALL);
     }
 }

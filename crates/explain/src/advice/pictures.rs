@@ -94,7 +94,7 @@ impl List<'_> {
     /// Keeps on the host what a program of pictures does not use at the moment, where more can go there.
     pub(super) fn unused_to_host(&mut self) {
         if let Some(way) = self.case.picture_offload() {
-            self.add(Lever::Offload, format!("Keep on the host what is not in use: {way}"), ALL);
+            self.add(Lever::Offload, format!("Offload what is not in use to CPU memory: {way}"), ALL);
         }
     }
 
@@ -112,7 +112,7 @@ impl List<'_> {
             false => {
                 let why = match self.case.shares_memory_with_host() {
                     true => "",
-                    false => "; what is not in use is on the host already",
+                    false => "; what is not in use is in CPU memory already",
                 };
                 let text = format!("Keep {FEWER_BYTES}{why}");
                 self.add(Lever::Quantize, text, NOT_MODEL);
@@ -140,7 +140,7 @@ impl List<'_> {
             }
         };
         let text =
-            format!("Attention by a fused kernel, which never holds the matrix of all pixels by all pixels: {way}");
+            format!("Use a fused attention kernel, which never holds the matrix of all pixels by all pixels: {way}");
         self.add(Lever::AttentionKernel, text, ALL);
     }
 }

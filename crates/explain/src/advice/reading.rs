@@ -144,8 +144,8 @@ impl List<'_> {
         let size =
             self.case.oom.requested.map_or(String::new(), |bytes| format!(", {} here", Bytes(bytes.get() / part)));
         let text = format!(
-            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces, or fewer or smaller samples in it; \
-             look also whether its shape is what was meant"
+            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces, or fewer or smaller samples in it; check \
+             that its shape is what you meant"
         );
         self.add(Lever::SmallerType, text, NOT_NUMBERS);
         self.join(Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput], "");

@@ -61,8 +61,8 @@ impl List<'_> {
         } else if case.gathers() {
             self.add(
                 Lever::StateToHost,
-                "Gather the state in the machine's memory, on one rank: FullStateDictConfig(offload_to_cpu=True, \
-                 rank0_only=True), or get_model_state_dict with StateDictOptions(full_state_dict=True, cpu_offload=True)",
+                "Gather the state in CPU memory, on one rank: FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or \
+                 get_model_state_dict with StateDictOptions(full_state_dict=True, cpu_offload=True)",
                 ALL,
             );
             self.add(
@@ -74,8 +74,8 @@ impl List<'_> {
         } else {
             self.add(
                 Lever::StateToHost,
-                "Copy the state to the host before it is saved: {name: tensor.cpu() for name, tensor in \
-                 model.state_dict().items()}; no clone, no second copy of the weights (EMA) on the device",
+                "Copy the state to CPU memory before it is saved: {name: tensor.cpu() for name, tensor in model.state_dict().items()}; \
+                 no clone, no second copy of the weights (EMA) on the device",
                 ALL,
             );
         }
@@ -90,13 +90,13 @@ impl List<'_> {
             Lever::ShardedState,
             "Let every rank save its own part: stage3_gather_16bit_weights_on_model_save false in DeepSpeed's configuration \
              (zero3_save_16bit_model false in accelerate), model_engine.save_checkpoint, and zero_to_fp32.py, which lies beside the \
-             checkpoint, to put the weights together afterwards, on the host",
+             checkpoint, to put the weights together afterwards, in CPU memory",
             ALL,
         );
         self.add(
             Lever::EmptyCache,
-            "Give back what is idle before it saves: deepspeed.accelerator.get_accelerator().empty_cache(); and keep less on the \
-             device in between (stage3_max_live_parameters, stage3_max_reuse_distance, stage3_prefetch_bucket_size)",
+            "Empty the cache before saving: deepspeed.accelerator.get_accelerator().empty_cache(); and keep less on the device in \
+             between (stage3_max_live_parameters, stage3_max_reuse_distance, stage3_prefetch_bucket_size)",
             ALL,
         );
     }
@@ -123,7 +123,7 @@ impl List<'_> {
         self.add(
             Lever::FreeCheckpoint,
             format!(
-                "Do not keep the loaded checkpoint on the device: {load} before the first step; else weights and moments \
+                "Do not keep the loaded checkpoint on the device: {load} before the first step; otherwise weights and optimizer states \
                  are there twice"
             ),
             ALL,
@@ -151,8 +151,7 @@ impl List<'_> {
         self.add(
             Lever::LoadInPieces,
             format!(
-                "Load weights to the host first{}, move them once, and delete the checkpoint before the optimizer is \
-                 made",
+                "Load weights to CPU memory first{}, move them once, and delete the checkpoint before the optimizer is made",
                 case.framework().to_host()
             ),
             ALL,
@@ -170,15 +169,15 @@ impl List<'_> {
         let (text, kin): (_, &[Lever]) = match self.case.loads_in_half() {
             true => (
                 format!(
-                    "Weights in fewer bytes: 8 or 4 bits (bitsandbytes) make a half or a quarter of the half precision they \
-                     come in{size}; or a smaller model"
+                    "Weights in fewer bytes: 8 or 4 bits (bitsandbytes) take a half or a quarter of the half precision they come \
+                     in{size}; or a smaller model"
                 ),
                 &[Lever::SmallerModel],
             ),
             false => (
                 format!(
-                    "Weights in fewer bytes: torch_dtype=torch.bfloat16 instead of fp32 halves them, 8 or 4 bits \
-                     (bitsandbytes) make a quarter or an eighth of them{size}; or a smaller model"
+                    "Weights in fewer bytes: torch_dtype=torch.bfloat16 takes half of fp32, 8 or 4 bits (bitsandbytes) a quarter or an \
+                     eighth{size}; or a smaller model"
                 ),
                 &[Lever::Precision, Lever::SmallerModel],
             ),
@@ -197,8 +196,8 @@ impl List<'_> {
         }
         self.add(
             Lever::Offload,
-            "Keep a part of the weights on the host: device_map=\"auto\" (Transformers), or sequential CPU offload \
-             (diffusers: pipe.enable_sequential_cpu_offload()), or run on the CPU; slower",
+            "Offload a part of the weights to CPU memory: device_map=\"auto\" (Transformers), or sequential CPU offload (diffusers: \
+             pipe.enable_sequential_cpu_offload()), or run on the CPU; slower",
             ALL,
         );
     }

@@ -301,7 +301,7 @@ impl List<'_> {
             (_, Some(all)) => format!("{name} below the number that the model has, for {all} stands for all of them"),
             _ => name.to_owned(),
         };
-        let text = format!("Fewer layers on the GPU, the others on the host: {fewer}; answers come more slowly");
+        let text = format!("Fewer layers on the GPU, the others on the CPU: {fewer}; answers come more slowly");
         self.add(Lever::FewerLayers, text, ALL);
     }
 

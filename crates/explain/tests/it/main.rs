@@ -23,3 +23,4 @@ mod servers;
 mod stories;
 mod threads;
 mod torch_words;
+mod wording;
