@@ -104,6 +104,15 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
+    /// Whether PyTorch's calls may be of use: nobody knows what a post in somebody's own words is of.
+    pub(super) fn may_be_torch(&self) -> bool {
+        match self.framework() {
+            Framework::Torch => true,
+            Framework::Other => self.oom.engine == Engine::Unknown,
+            Framework::Tensorflow | Framework::Jax => false,
+        }
+    }
+
     /// How this process leaves room on the device, from what it takes now.
     pub(super) fn leave_room(&self) -> String {
         let framework = self.framework();

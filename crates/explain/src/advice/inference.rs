@@ -184,7 +184,7 @@ impl List<'_> {
         let decoders = ["vae", "VAE", "autoencoder", "decode(", "tile"];
         let is_tile = is_block || case.passes(&decoders) || case.is_one_large_request();
         let has_tiles = case.facts.log.signs.has(Sign::Diffusion) && case.message.contains("tile");
-        if case.shows(Sign::FullPrecision) {
+        if case.shows(Sign::FullPrecision) && case.may_be_torch() {
             self.add(
                 Lever::Precision,
                 "Half precision: remove --no-half and --precision full (torch_dtype=torch.float16), which take twice the memory",
@@ -193,7 +193,7 @@ impl List<'_> {
         }
         // Scripts of their own compute in fp32 until they are told otherwise; the programs do not.
         let is_script = ![Sign::Comfy, Sign::Webui, Sign::Diffusers].into_iter().any(|sign| case.shows(sign));
-        if is_script && case.shows(Sign::LatentDiffusion) {
+        if is_script && case.shows(Sign::LatentDiffusion) && case.may_be_torch() {
             self.add(
                 Lever::Precision,
                 "Half precision: model.half() for all parts, and torch.autocast around the sampling; half the memory",
@@ -248,13 +248,17 @@ impl List<'_> {
             self.attention_kernel();
         }
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
+        if !case.may_be_torch() {
+            return self.smaller_texts();
+        }
         if !case.shows(Sign::Quantized) {
             let size = case.size_of_weights();
-            let half = if case.loads_in_half() { "" } else { ", or torch_dtype=torch.bfloat16" };
+            let (half, kin): (_, &[Lever]) = match case.loads_in_half() {
+                true => ("", &[]),
+                false => (", or torch_dtype=torch.bfloat16", &[Lever::Precision]),
+            };
             self.quantized_weights(&format!("weights in 4 or 8 bits (BitsAndBytesConfig{size}){half}"));
-            let is_joined = half.is_empty();
-            let half: &[Lever] = if is_joined { &[] } else { &[Lever::Precision] };
-            self.join(Lever::Quantize, half, "");
+            self.join(Lever::Quantize, kin, "");
             let words =
                 "; or offload a part of them to CPU memory or to further cards (device_map=\"auto\"), which is slower";
             self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards], words);
@@ -278,6 +282,17 @@ impl List<'_> {
             "Keep no graph: torch.inference_mode() around a forward of your own; generate does so itself",
             ALL,
         );
+    }
+
+    /// What a language model of another framework than PyTorch takes.
+    fn smaller_texts(&mut self) {
+        if self.case.shows(Sign::Quantized) {
+            self.add(Lever::SmallerModel, "A smaller model: the weights are in few bits already", NOT_MODEL);
+            return self.join(Lever::SmallerModel, &[Lever::MoreMemory], "; or a card with more memory");
+        }
+        self.quantized_weights("weights in half precision, 8 or 4 bits");
+        let words = "; or a smaller model, or a card with more memory";
+        self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::MoreMemory], words);
     }
 
     fn fewer_prompts(&mut self, text: &str) {

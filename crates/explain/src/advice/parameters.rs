@@ -1,7 +1,7 @@
 //! Levers for what a model holds whatever the batch: weights, gradients and the optimizer's moments.
 
 use lowtide_core::Bytes;
-use lowtide_oom::{Engine, Place};
+use lowtide_oom::Place;
 
 use super::case::Case;
 use super::framework::Framework;
@@ -247,8 +247,7 @@ impl List<'_> {
             (true, Framework::Torch) => {
                 ": offload_optimizer and offload_param with device cpu in DeepSpeed's configuration (ds_z3_offload)"
             }
-            // Nobody knows what a post in somebody's own words is of.
-            (_, Framework::Other) if case.oom.engine == Engine::Unknown => "",
+            (_, Framework::Other) if case.may_be_torch() => "",
             (_, framework) => match framework.spill() {
                 Some(way) => way,
                 None => return,

@@ -13,6 +13,8 @@ enum Program {
     Webui,
     /// Diffusers' pipelines, and programs built on them.
     Pipeline,
+    /// One that is not PyTorch's.
+    Other,
 }
 
 /// What else makes weights smaller, beside a model that goes to the host.
@@ -23,7 +25,8 @@ impl Case<'_> {
         match (self.shows(Sign::Comfy), self.shows(Sign::Webui)) {
             (true, _) => Program::Comfy,
             (false, true) => Program::Webui,
-            (false, false) => Program::Pipeline,
+            (false, false) if self.may_be_torch() => Program::Pipeline,
+            (false, false) => Program::Other,
         }
     }
 
@@ -36,6 +39,7 @@ impl Case<'_> {
         let on = |flag| self.is_on(flag);
         Some(match self.program() {
             _ if self.shares_memory_with_host() => return None,
+            Program::Other => return None,
             Program::Comfy if on(Flag::NoVram) => return None,
             Program::Comfy if on(Flag::LowVram) => {
                 "start with --novram in place of --lowvram, and close other programs that use the card; slower"
@@ -86,6 +90,7 @@ impl Case<'_> {
                 let text = format!("Decode in tiles and slices: {decoder}");
                 with(&text, "; pipe.enable_attention_slicing()", slices && !fused)
             }
+            Program::Other => "Decode in tiles, where the program can".to_owned(),
         }
     }
 }
@@ -110,9 +115,10 @@ impl List<'_> {
                 self.join(Lever::Offload, &[Lever::MoreMemory], more);
             }
             false => {
-                let why = match self.case.shares_memory_with_host() {
-                    true => "",
-                    false => "; what is not in use is in CPU memory already",
+                let is_there = [Flag::NoVram, Flag::LowVram, Flag::LayerOffload].map(|flag| self.case.is_on(flag));
+                let why = match is_there.contains(&true) {
+                    true => "; what is not in use is in CPU memory already",
+                    false => "",
                 };
                 let text = format!("Keep {FEWER_BYTES}{why}");
                 self.add(Lever::Quantize, text, NOT_MODEL);
@@ -138,6 +144,7 @@ impl List<'_> {
             Program::Pipeline => {
                 "pipe.enable_xformers_memory_efficient_attention(), or a PyTorch with scaled_dot_product_attention"
             }
+            Program::Other => "that of the framework, where it has one",
         };
         let text =
             format!("Use a fused attention kernel, which never holds the matrix of all pixels by all pixels: {way}");

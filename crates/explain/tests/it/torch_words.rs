@@ -38,6 +38,11 @@ const OF_TORCH: &[&str] = &[
     "save_only_model",
     "fully_shard",
     "SyncBatchNorm",
+    "CPUOffloadPolicy",
+    "GradScaler",
+    "autocast",
+    "fused=True",
+    "convert_to_numpy",
     "pipe.",
 ];
 
@@ -181,6 +186,13 @@ const AROUND: &[&str] = &[
     "Traceback (most recent call last):\n  File \"/w/train.py\", line 7, in main\n    attn_weights = softmax(scores)\n",
     "Traceback (most recent call last):\n  File \"/w/train.py\", line 7, in save_checkpoint\n    pickle.dump(x, f)\n",
     "Traceback (most recent call last):\n  File \"/w/train.py\", line 7, in main\n    output = model.generate(ids)\n",
+    "Traceback (most recent call last):\n  File \"/w/chat.py\", line 7, in main\n    output = model.generate(ids)\n",
+    "Traceback (most recent call last):\n  File \"/w/app.py\", line 7, in main\n    model.to(device)\n",
+    "Traceback (most recent call last):\n  File \"/w/app.py\", line 7, in main\n    vectors = model.encode(texts)\n",
+    "whisper a.wav --model large\n",
+    "I ask the llava model about a picture, by inference only.\n",
+    "I make pictures with stable-diffusion on this card.\n",
+    "Traceback (most recent call last):\n  File \"/w/upscale_esrgan.py\", line 7, in main\n    y = net(x)\n",
     "Traceback (most recent call last):\n  File \"/w/train.py\", line 7, in load_checkpoint\n    state = load(name)\n",
 ];
 
