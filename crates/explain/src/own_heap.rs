@@ -132,6 +132,11 @@ impl OwnHeap {
         !matches!(self, Self::JavaClasses | Self::JavaPermanent)
     }
 
+    /// Whether it is a limit that somebody may set, and the text says so.
+    pub(crate) const fn is_limit(self) -> bool {
+        !self.is_open() && !matches!(self, Self::JavaArray)
+    }
+
     /// Whether the text leaves open that it was the machine's memory.
     pub(crate) const fn is_open(self) -> bool {
         matches!(self, Self::RVector)

@@ -99,4 +99,5 @@ fn java_is_told_the_flag_of_its_version_and_what_no_heap_helps() {
     assert_eq!(array.advice.len(), 1, "{:?}", array.advice);
     assert_eq!(array.advice[0].lever, Lever::LoadInPieces);
     assert!(!array.advice[0].text.contains("16g"), "{}", array.advice[0].text);
+    assert!(array.contributing.is_empty(), "{:?}", array.contributing);
 }
