@@ -12,7 +12,7 @@ use crate::block::{Attention, FeedForward, GATED};
 use crate::culprit::is_size;
 use crate::facts::{BF16, Dtype, FP32, Facts, Key};
 use crate::log::Sign;
-use crate::sharing::Sharing;
+use crate::sharing::{Held, Sharing};
 
 /// Memory of a training step, by what it is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -164,7 +164,11 @@ impl Model {
 
     /// Parameters, gradients and moments: what no batch size changes.
     pub(crate) fn fixed(&self) -> u64 {
-        self.weights().saturating_add(self.gradients()).saturating_add(self.moments())
+        self.held().all()
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        Held { weights: self.weights(), gradients: self.gradients(), moments: self.moments() }
     }
 
     /// Weights that are not trained are held in the type that is computed in, or in fewer bits.

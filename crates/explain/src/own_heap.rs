@@ -14,6 +14,10 @@ pub enum OwnHeap {
     Java,
     /// Java's classes: `-XX:MaxMetaspaceSize`.
     JavaClasses,
+    /// The same before Java 8, which knows no other flag for them: `-XX:MaxPermSize`.
+    JavaPermanent,
+    /// An array of more elements than Java can count, whatever the heap.
+    JavaArray,
     /// Java's buffers outside its heap: `-XX:MaxDirectMemorySize`.
     JavaBuffers,
     /// The heap of a driver or an executor of Spark.
@@ -36,7 +40,9 @@ impl OwnHeap {
             _ if oom.place != Place::Host => None,
             // What the system refused to the JVM itself.
             Engine::Java if has(&["native thread", "Native memory", "insufficient memory", "failed to map"]) => None,
-            Engine::Java if has(&["Metaspace", "PermGen"]) => Some(Self::JavaClasses),
+            Engine::Java if has(&["array size exceeds VM limit"]) => Some(Self::JavaArray),
+            Engine::Java if has(&["PermGen"]) => Some(Self::JavaPermanent),
+            Engine::Java if has(&["Metaspace"]) => Some(Self::JavaClasses),
             Engine::Java if has(&["irect buffer memory", "irect memory"]) => Some(Self::JavaBuffers),
             Engine::Java if has(&["spark", "Spark"]) || signs.has(Sign::Spark) => Some(Self::Spark),
             Engine::Java => Some(Self::Java),
@@ -53,6 +59,8 @@ impl OwnHeap {
         match self {
             Self::Java => "the limit of the Java heap was reached (-Xmx)",
             Self::JavaClasses => "the limit of Java's memory for classes was reached (-XX:MaxMetaspaceSize)",
+            Self::JavaPermanent => "the limit of Java's memory for classes was reached (-XX:MaxPermSize)",
+            Self::JavaArray => "an array has more elements than Java allows, however large the heap",
             Self::JavaBuffers => "the limit of Java's buffers outside its heap was reached (-XX:MaxDirectMemorySize)",
             Self::Spark => "the limit of a Spark heap was reached (spark.driver.memory or spark.executor.memory)",
             Self::Node => "the limit of Node's heap was reached (--max-old-space-size)",
@@ -69,7 +77,10 @@ impl OwnHeap {
                 "the Java heap could not grow beyond its own limit, by default a quarter of the machine's memory, whatever \
                  the machine had left"
             }
-            Self::JavaClasses | Self::JavaBuffers => {
+            Self::JavaArray => {
+                "an array of Java has at most 2,147,483,647 elements, or one or two fewer, whatever the heap and the machine have"
+            }
+            Self::JavaClasses | Self::JavaPermanent | Self::JavaBuffers => {
                 "a part of Java's memory could not grow beyond its own limit, whatever the machine had left"
             }
             Self::Spark => {
@@ -96,6 +107,10 @@ impl OwnHeap {
                  program's own option for it"
             }
             Self::JavaClasses => "Let Java keep more classes: -XX:MaxMetaspaceSize=1g behind java, or no limit on them",
+            Self::JavaPermanent => "Let Java keep more classes: -XX:MaxPermSize=512m behind java (Java 7 and older)",
+            Self::JavaArray => {
+                "Make the array shorter, or several of it: read, collect or buffer the data in parts; a larger heap (-Xmx) does not help"
+            }
             Self::JavaBuffers => "Let Java have more buffers outside its heap: -XX:MaxDirectMemorySize=8g behind java",
             Self::Spark => {
                 "Give Spark larger heaps, up to what the machines have: --driver-memory 16g for what the driver collects, \
@@ -110,6 +125,16 @@ impl OwnHeap {
                 "Allow larger arrays: Preferences, Workspace, Maximum array size; an array above the machine's memory swaps"
             }
         }
+    }
+
+    /// Whether data is what fills it, and not classes.
+    pub(crate) const fn holds_data(self) -> bool {
+        !matches!(self, Self::JavaClasses | Self::JavaPermanent)
+    }
+
+    /// Whether it is a limit that somebody may set, and the text says so.
+    pub(crate) const fn is_limit(self) -> bool {
+        !self.is_open() && !matches!(self, Self::JavaArray)
     }
 
     /// Whether the text leaves open that it was the machine's memory.

@@ -13,6 +13,20 @@ pub(crate) struct Sharing {
     pub(crate) offloads_weights: bool,
 }
 
+/// Bytes that stay on one card from step to step, whatever the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) weights: u64,
+    pub(crate) gradients: u64,
+    pub(crate) moments: u64,
+}
+
+impl Held {
+    pub(crate) fn all(&self) -> u64 {
+        self.weights.saturating_add(self.gradients).saturating_add(self.moments)
+    }
+}
+
 impl Sharing {
     /// As a run has it; `None` where it shares out and nothing tells among how many.
     pub(crate) fn read(switches: &SharingSwitches) -> Option<Self> {

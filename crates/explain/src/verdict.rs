@@ -345,7 +345,8 @@ pub struct Advice {
     pub expected_peak_bytes: Option<Bytes>,
     /// What it saves, where the model is known.
     pub saves_bytes: Option<Bytes>,
-    /// Whether as many samples go into one update as before.
+    /// Whether as many samples go into one update as before. This and the next two are about what the sentence begins with, not about
+    /// the kindred levers that are joined to it.
     pub same_effective_batch: bool,
     /// Whether the model stays as it is.
     pub same_model: bool,

@@ -84,10 +84,9 @@ fn the_whole_story() {
               GiB; the device has 47.40 GiB
     memory    of 47.40 GiB: 36.79 GiB tensors of this process, 3.95 GiB idle in its allocator, 471.04
               MiB this process outside its allocator, 6.17 GiB free
-    do now    Evaluate on crops as training does, or cut whole pictures into overlapping tiles (slide
-              inference) and put the outputs together: the figures of the whole picture in the memory of
-              one tile
-    or        Evaluate fewer samples at once, or fewer candidates for each; and move outputs to the host
+    do now    Evaluate on crops as training does, or in overlapping tiles whose outputs are put together
+              (sliding-window inference): metrics of the whole picture in the memory of one tile
+    or        Evaluate fewer samples at once, or fewer candidates for each; and move outputs to the CPU
               before the next batch (.detach().cpu())
     more      --all shows 7 more pieces of advice
     ");
@@ -114,8 +113,7 @@ fn of_ranks_the_first_to_run_out_is_named() {
               the device has 23.64 GiB
     memory    of 23.64 GiB: 20.95 GiB tensors of this process, 812.30 MiB idle in its allocator, 467.70
               MiB this process outside its allocator, 1.41 GiB free
-    do now    Compute the batch in smaller pieces: half the batch, and twice whatever gradient
-              accumulation is now
+    do now    Halve the micro-batch and double gradient accumulation; the effective batch stays the same
     or        Smaller inputs (crops, a lower resolution, fewer frames or points, shorter texts); where
               that is not enough, a smaller model (fewer layers or channels), or a card with more memory
               [changes the numbers]
@@ -319,7 +317,7 @@ fn why_there_is_no_patch() {
     error: no patch for the batch: steps.py, line 2: grad_accum_steps is `480 // batch_size`, no plain whole number
     ");
     let ran = place.run(&["train.log", "--config", "steps.py"]);
-    assert!(ran.stdout.contains("twice whatever"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("double gradient"), "{}", ran.stdout);
 }
 
 #[test]

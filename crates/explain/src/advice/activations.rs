@@ -6,7 +6,7 @@ use lowtide_log::{StackFrame, recomputes};
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{ALL, Fidelity, Gain, List, NOT_NUMBERS};
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
 use crate::facts::{FP32, Facts, Key};
 use crate::log::Sign;
 use crate::model::Model;
@@ -17,9 +17,6 @@ use crate::{Activity, Advice, Lever};
 const LONG_SAMPLE: u64 = 16_384;
 /// Steps after which a failure is no matter of the usual step.
 const WHILE: u64 = 5;
-
-/// The model sees other inputs.
-const NOT_INPUTS: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
 impl Case<'_> {
     /// Whether this is a transformer, whose libraries recompute by a switch.
@@ -102,6 +99,12 @@ impl Case<'_> {
             && (is_set || self.is_one_large_request() && self.names_words() && !self.shows(Sign::Diffusion))
     }
 
+    /// How long samples are, where that is set, or told of a language model.
+    pub(super) fn sequence_to_shorten(&self) -> Option<u64> {
+        let told = || self.facts.sequence().filter(|_| self.is_language_model());
+        self.facts.number(Key::Sequence).or_else(told).filter(|sequence| *sequence > 1)
+    }
+
     /// Whether words go in, by a model that need not be a transformer.
     pub(super) fn takes_words(&self) -> bool {
         self.names_words() || self.is_transformer() && !self.shows(Sign::Diffusion) && !self.takes_pictures()
@@ -116,7 +119,7 @@ impl Case<'_> {
     }
 
     /// Whether pictures go in, by the names in the stack.
-    fn takes_pictures(&self) -> bool {
+    pub(super) fn takes_pictures(&self) -> bool {
         self.passes(&["image", "img", "pixel", "swin", "patch", "video", "unet", "vision", "resnet", "vit."])
     }
 
@@ -178,7 +181,10 @@ impl List<'_> {
             true => " (--gradient_checkpointing; also cache latents and the text encoder's outputs)",
             false => case.framework().recompute(),
         };
-        let text = format!("Recompute activations in backward instead of keeping them{way}; about a third more time");
+        let text = format!(
+            "Gradient checkpointing: recompute activations in backward instead of keeping them{way}; about a third more \
+             time"
+        );
         self.push(Lever::Recompute, text, Gain { peak, saves }, ALL);
     }
 
@@ -200,7 +206,7 @@ impl List<'_> {
         };
         let size = scores.filter(|bytes| *bytes > Bytes::ZERO).map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
-            "Attention by a fused kernel, which never holds the matrix of scores (batch x heads x tokens x tokens{size}): {way}"
+            "Use a fused attention kernel, which never holds the matrix of scores (batch x heads x tokens x tokens{size}): {way}"
         );
         self.push(Lever::AttentionKernel, text, Gain { peak: None, saves: scores }, ALL);
     }
@@ -218,8 +224,8 @@ impl List<'_> {
         }
         let kind = self.case.framework().precision(no_bf16);
         self.offer(precision_patch(facts, no_bf16));
-        let text = format!("Compute in {kind}: about half the memory of activations");
-        self.push(Lever::Precision, text, Gain::default(), NOT_NUMBERS);
+        let text = format!("Mixed precision: compute in {kind}; about half the memory of activations");
+        self.add(Lever::Precision, text, NOT_NUMBERS);
     }
 
     /// Recomputing, and beside it half precision, which makes the same tensors smaller.
@@ -254,12 +260,11 @@ impl List<'_> {
             let (kin, words): (&[Lever], _) = match self.case.facts.log.switches.eight_bit_moments {
                 true => (
                     &[Lever::AttentionKernel],
-                    "; on small cards together with a fused attention (--xformers, --sdpa, \
-                     --enable_xformers_memory_efficient_attention)",
+                    "; on small cards together with fused attention (--xformers, --sdpa, --enable_xformers_memory_efficient_attention)",
                 ),
                 false => (
                     &[Lever::SmallerOptimizer, Lever::AttentionKernel],
-                    "; on small cards together with 8-bit moments (--use_8bit_adam) and a fused attention (--xformers, --sdpa, \
+                    "; on small cards together with an 8-bit optimizer (--use_8bit_adam) and fused attention (--xformers, --sdpa, \
                      --enable_xformers_memory_efficient_attention)",
                 ),
             };
@@ -272,8 +277,9 @@ impl List<'_> {
         if self.case.shows(Sign::Diffusion) && self.case.trains() && self.case.framework() == Framework::Torch {
             self.add(
                 Lever::AttentionKernel,
-                "Attention in parts or by a fused kernel (--split_attn, --sdpa, --xformers), and blocks of the model on the host \
-                 while they are not in use (--blocks_to_swap), where the script has them; slower",
+                "Attention in parts or by a fused kernel (--split_attn, --sdpa, --xformers), and blocks of the model in CPU memory while \
+                 they are not in use (--blocks_to_swap), where the script has them; slower",
+                ALL,
             );
             self.join(Lever::AttentionKernel, &[Lever::Offload], "");
         }
@@ -282,7 +288,7 @@ impl List<'_> {
     /// What DeepSpeed shares out already can go to the host by a setting.
     fn offload_beside(&mut self, lever: Lever) {
         if self.case.shows(Sign::DeepSpeed) {
-            let words = "; or moments and weights in the machine's memory (offload_optimizer and offload_param with device cpu), \
+            let words = "; or offload optimizer states and weights to CPU memory (offload_optimizer and offload_param with device cpu), \
                          which is slower";
             self.join_in_torch(lever, &[Lever::Spill, Lever::Offload], words);
         }
@@ -307,7 +313,7 @@ impl List<'_> {
                     .to_owned()
             }
         };
-        self.push(Lever::SmallerInput, text, Gain::default(), NOT_INPUTS);
+        self.add(Lever::SmallerInput, text, NOT_NUMBERS);
     }
 
     /// Smaller samples do what a smaller batch does.
@@ -328,8 +334,8 @@ impl List<'_> {
             ),
             (true, _) if case.has_run_a_while() => (
                 &[Lever::ShorterSequence],
-                "; or limit the longest sample (max_length, truncation, batches of like lengths): many steps went well, so it \
-                 may be one long sample",
+                "; or limit the longest sample (max_length, truncation, batches of similar lengths): many steps went well, so it may be \
+                 one long sample",
             ),
             (true, _) if !case.names_words() => (
                 &[Lever::ShorterSequence, Lever::SmallerInput],
@@ -361,9 +367,9 @@ impl List<'_> {
             self.offer(self.case.facts.find(Key::Compile).and_then(|(config, setting)| switch(config, setting, false)));
             self.add(
                 Lever::CompileOff,
-                "Turn torch.compile off for a try, or leave max-autotune and reduce-overhead for its default mode: \
-                 compiled graphs may \
+                "Try without torch.compile, or with its default mode instead of max-autotune or reduce-overhead: compiled graphs may \
                  hold more at once",
+                ALL,
             );
         }
     }
@@ -371,22 +377,27 @@ impl List<'_> {
     pub(super) fn assign_on_host(&mut self) {
         self.add(
             Lever::AssignOnHost,
-            "Match boxes on the host where a picture has very many: gpu_assign_thr=200 of mmdetection's assigner, or fewer boxes \
-             in a picture (crops); the same matches, more slowly",
+            "Match boxes on the CPU where a picture has very many: gpu_assign_thr=200 of mmdetection's assigner, or fewer boxes in a \
+             picture (crops); the same matches, more slowly",
+            ALL,
         );
     }
 
     /// Samples of one batch are as long as its longest.
     pub(super) fn longest_sample(&mut self) {
+        // Where all are of one length, that is what there is to change, with its number.
+        if self.case.facts.find(Key::Sequence).is_some() {
+            return;
+        }
         let why = match self.case.has_run_a_while() {
             true => "many steps went well, so it may be one long sample",
             false => "memory grows with each token",
         };
         let text = format!(
-            "Limit the longest sample (max_length, max_seq_length, truncation, max_tokens of a batch, or batches of like \
+            "Limit the longest sample (max_length, max_seq_length, truncation), or the tokens of a batch (max_tokens, batches of similar \
              lengths): {why}; the model sees less context"
         );
-        self.change(Lever::ShorterSequence, text);
+        self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
         if self.case.shows(Sign::PictureQuestion) {
             let words = "; pictures and films are tokens too: a lower resolution (max_pixels), fewer frames";
             self.join(Lever::ShorterSequence, &[Lever::SmallerInput], words);
@@ -395,10 +406,11 @@ impl List<'_> {
 
     /// Answers that are generated before each step are what fills it.
     pub(super) fn shorter_answers(&mut self) {
-        self.change(
+        self.add(
             Lever::ShorterSequence,
             "Shorter answers, and fewer for each question: half of max_completion_length (max_response_length) and of \
              num_generations",
+            NOT_NUMBERS,
         );
         self.join(Lever::ShorterSequence, &[Lever::FewerRequests], "");
     }
@@ -408,8 +420,9 @@ impl List<'_> {
         if self.case.framework() == Framework::Tensorflow {
             self.add(
                 Lever::EmptyCache,
-                "Let go of earlier models and graphs: tf.keras.backend.clear_session() before each model of a loop, or a process of \
-                 its own for each; build no operations inside the loop over steps",
+                "Free earlier models and graphs: tf.keras.backend.clear_session() before each model of a loop, or a process of its own \
+                 for each; build no operations inside the loop over steps",
+                ALL,
             );
         }
     }
@@ -421,11 +434,11 @@ impl List<'_> {
         }
         self.add(
             Lever::PlainNumbers,
-            "Keep numbers, not tensors, from step to step: total += loss.item(), outputs by .detach().cpu(); a kept loss \
-             holds the graph of its whole step",
+            "Do not keep losses or outputs with their graphs: total += loss.item(), outputs.detach().cpu(); compute metrics under \
+             torch.no_grad()",
+            ALL,
         );
-        let words = "; and torch.no_grad() around what is only shown or measured in between";
-        self.join(Lever::PlainNumbers, &[Lever::NoGraph], words);
+        self.join(Lever::PlainNumbers, &[Lever::NoGraph], "");
     }
 }
 

@@ -4,7 +4,7 @@
 use lowtide_oom::Engine;
 
 use super::case::Case;
-use super::list::List;
+use super::list::{ALL, List, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::{Cause, Lever};
 
@@ -57,26 +57,29 @@ impl List<'_> {
                 "Raise the limit of the pool (it is {limit}), where the card has more: \
                  cupy.get_default_memory_pool().set_limit(fraction=0.95), or CUPY_GPU_MEMORY_LIMIT=95%"
             );
-            self.add(Lever::RaiseLimit, text);
+            self.add(Lever::RaiseLimit, text, ALL);
         }
         let size = case.oom.requested.map_or(String::new(), |asked| format!(" of {asked}"));
-        self.change(
+        self.add(
             Lever::LoadInPieces,
             format!(
                 "Compute the array{size} in pieces (slices of rows, streams of chunks), or of a narrower type (float32 in place of \
                  float64 halves it)"
             ),
+            NOT_NUMBERS,
         );
         self.join(Lever::LoadInPieces, &[Lever::SmallerInput, Lever::FewerRequests, Lever::SmallerType], "");
         self.add(
             Lever::EmptyCache,
-            "Let go of what is not used any more: del the arrays (temporaries of long expressions too; out= keeps them few), then \
+            "Free what is not used any more: del the arrays (temporaries of long expressions too; out= keeps them few), then \
              cupy.get_default_memory_pool().free_all_blocks()",
+            ALL,
         );
         self.add(
             Lever::Offload,
-            "Let arrays go on in the machine's memory, slowly: \
-             cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc) before the first array",
+            "Use managed memory, so that arrays spill to the machine's memory: \
+             cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc) before the first array; slower",
+            ALL,
         );
         self.join(Lever::Offload, &[Lever::MoreMemory], "; or a card with more memory");
     }
@@ -87,23 +90,26 @@ impl List<'_> {
         if is_pool {
             let text = "Raise the limit of the pool: maximum_pool_size of rmm.mr.PoolMemoryResource (or initial_pool_size of \
                         rmm.reinitialize, rmm_pool_size of LocalCUDACluster), up to what the card has free";
-            self.add(Lever::RaiseLimit, text);
+            self.add(Lever::RaiseLimit, text, ALL);
         }
         self.add(
             Lever::Offload,
-            "Let tables go on in the machine's memory: cudf.set_option(\"spill\", True) (CUDF_SPILL=on), or managed memory, \
+            "Let tables spill to the machine's memory: cudf.set_option(\"spill\", True) (CUDF_SPILL=on), or managed memory, \
              rmm.reinitialize(managed_memory=True), before the first table; slower",
+            ALL,
         );
         self.add(
             Lever::LoadInPieces,
             "Read and compute in pieces: only the columns that are used, smaller partitions of dask-cudf (blocksize, \
              repartition(partition_size=\"256MB\")), row groups one after the other",
+            ALL,
         );
         self.join(Lever::LoadInPieces, &[Lever::SmallerInput, Lever::FewerRequests], "");
         self.add(
             Lever::MoreCards,
             "Spread tables over several cards: dask-cuda's LocalCUDACluster with device_memory_limit, which spills too; or a card \
              with more memory",
+            ALL,
         );
         self.join(Lever::MoreCards, &[Lever::MoreMemory], "");
     }

@@ -8,11 +8,15 @@ use lowtide_trainers::{Answer, TrainingLoop, training_loop};
 use super::case::{Basis, Case, Micro};
 use super::device::AllocatorSwitch;
 use super::framework::Framework;
-use super::list::{ALL, Gain, List};
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
 use crate::facts::{FixedUpdate, Key};
 use crate::log::Sign;
 use crate::patch::micro_batch;
 use crate::verdict::Lever;
+
+/// What a layer that looks at its whole batch makes of a smaller one.
+const SMALLER_STATISTICS: &str =
+    "; BatchNorm then sees smaller batches: use GroupNorm, synchronize it over the cards, or freeze it";
 
 impl List<'_> {
     pub(super) fn micro_batch(&mut self) {
@@ -36,7 +40,7 @@ impl List<'_> {
                 _ => {}
             }
             if batch != Some(1) {
-                self.add(Lever::MicroBatch, case.smaller_batch());
+                self.push_batch(case.smaller_batch(), None);
             }
             return;
         };
@@ -52,7 +56,7 @@ impl List<'_> {
             Err(_) if !gathers => 1,
             Err(why) => {
                 self.no_patch(why);
-                self.add(Lever::MicroBatch, case.half_the_batch());
+                self.push_batch(case.half_the_batch().to_owned(), None);
                 return;
             }
         };
@@ -97,15 +101,29 @@ impl List<'_> {
             }
             Err(_) => {}
         }
-        self.push(Lever::MicroBatch, text, Gain::peak(peak), ALL);
+        self.push_batch(text, peak);
+    }
+
+    fn push_batch(&mut self, mut text: String, peak: Option<Bytes>) {
+        let keeps = match self.case.normalizes_batches() {
+            true => {
+                text.push_str(SMALLER_STATISTICS);
+                NOT_NUMBERS
+            }
+            false => ALL,
+        };
+        self.push(Lever::MicroBatch, text, Gain::peak(peak), keeps);
     }
 
     /// One tensor that a line of a script makes.
     fn smaller_tensor(&mut self) {
-        self.change(
+        self.add(
             Lever::SmallerInput,
-            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16)",
+            "A smaller tensor: in pieces, one after the other, or of a narrower type (dtype=torch.float16); check that its shape is what \
+             you meant",
+            NOT_NUMBERS,
         );
+        self.join(Lever::SmallerInput, &[Lever::MoreMemory], "; or a card with more memory");
     }
 
     /// Says once why the batch has no patch.
@@ -118,6 +136,12 @@ impl List<'_> {
 }
 
 impl Case<'_> {
+    /// Whether a layer of the model trains on statistics of its batch.
+    fn normalizes_batches(&self) -> bool {
+        let is_shown = self.shows(Sign::BatchNorm) || self.message_or_frames(&["BatchNorm", "batch_norm", "batchnorm"]);
+        is_shown && self.facts.is_on(Key::EvalOnly) != Some(true)
+    }
+
     /// The same without the numbers; where half of one request would be too much by itself, as many pieces as make it fit.
     fn smaller_batch(&self) -> String {
         let room = |asked: Bytes| {
@@ -127,8 +151,8 @@ impl Case<'_> {
         let pieces = self.oom.requested.and_then(|asked| Some((asked, room(asked)?)));
         match pieces.filter(|(_, pieces)| *pieces > 2 && self.framework() == Framework::Torch) {
             Some((asked, pieces)) => format!(
-                "Compute the batch in smaller pieces: at most 1/{pieces} of the batch at once, with {pieces} times whatever gradient \
-                 accumulation is now; half of the {asked} asked for would still be more than there is"
+                "Compute at most 1/{pieces} of the batch at once, with {pieces} times the gradient accumulation of now; half of the \
+                 {asked} asked for would still be more than there is"
             ),
             None => self.half_the_batch().to_owned(),
         }
@@ -138,16 +162,13 @@ impl Case<'_> {
     fn half_the_batch(&self) -> &'static str {
         match self.framework() {
             _ if self.shows(Sign::Fairseq) => {
-                "Compute the batch in smaller pieces: half of --max-tokens (or --batch-size), and twice --update-freq"
+                "Halve --max-tokens (or --batch-size) and double --update-freq; the effective batch stays the same"
             }
             Framework::Tensorflow => {
-                "A smaller batch: half of batch_size; tf.keras optimizers take gradient_accumulation_steps=2 to keep the \
-                 effective batch"
+                "Halve batch_size; gradient_accumulation_steps=2 of the tf.keras optimizer keeps the effective batch the same"
             }
-            Framework::Jax => {
-                "A smaller batch: half as many samples at once, and optax.MultiSteps to keep the effective batch"
-            }
-            _ => "Compute the batch in smaller pieces: half the batch, and twice whatever gradient accumulation is now",
+            Framework::Jax => "Halve the batch; optax.MultiSteps keeps the effective batch the same",
+            _ => "Halve the micro-batch and double gradient accumulation; the effective batch stays the same",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Levers for trees that are boosted on a device (XGBoost, LightGBM, CatBoost): they have no batch and no activations.
 
 use super::case::Case;
-use super::list::List;
+use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use crate::Lever;
 
 /// What messages and stacks of these libraries name.
@@ -17,19 +17,22 @@ impl Case<'_> {
 impl List<'_> {
     /// The data lies on the device as a whole, and histograms grow with bins, features and depth.
     pub(super) fn boosting(&mut self) {
-        self.change(
+        self.add(
             Lever::SmallerInput,
             "Less data on the device: QuantileDMatrix in place of DMatrix (XGBoost), float32, fewer rows or features, or the \
              library's external memory",
+            NOT_NUMBERS,
         );
-        self.change(
+        self.add(
             Lever::SmallerModel,
-            "Smaller trees and histograms: max_depth, max_bin (border_count) or num_leaves down",
+            "Smaller trees and histograms: lower max_depth, max_bin (border_count) or num_leaves",
+            NOT_MODEL,
         );
         self.other_card();
         self.add(
             Lever::Offload,
-            "Train on the CPU (device=cpu, tree_method=hist, task_type=CPU): slower, with the machine's memory",
+            "Train on the CPU, in the machine's memory (device=cpu, tree_method=hist, task_type=CPU); slower",
+            ALL,
         );
     }
 }

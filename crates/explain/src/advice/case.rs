@@ -2,7 +2,7 @@
 
 use lowtide_core::{Bytes, divisors};
 use lowtide_log::StackFrame;
-use lowtide_oom::{Oom, Place};
+use lowtide_oom::{DeviceKind, Engine, Oom, Place};
 
 use crate::cause::Judgement;
 use crate::culprit::allocation;
@@ -201,6 +201,36 @@ impl Case<'_> {
         // What DeepSpeed shares out, only its stage tells.
         let is_open = self.shows(Sign::DeepSpeed) && log.switches.sharing.stage.is_none();
         self.model.is_some() || !is_open && (log.parameters.is_some() || log.trained.is_some())
+    }
+
+    /// Whether the device's memory is the machine's: PyTorch on one of Apple's chips.
+    pub(super) fn shares_memory_with_host(&self) -> bool {
+        self.oom.device_kind == Some(DeviceKind::Mps) && self.oom.engine != Engine::Mlx
+    }
+
+    /// The module of PyTorch that has calls for the device.
+    pub(super) fn torch_device(&self) -> &'static str {
+        match self.oom.device_kind {
+            Some(DeviceKind::Mps) => "torch.mps",
+            Some(DeviceKind::Xpu) => "torch.xpu",
+            Some(DeviceKind::Npu) => "torch.npu",
+            _ => "torch.cuda",
+        }
+    }
+
+    /// Whether a lever does nothing on this device: where there is one memory and one chip, nothing goes to the host or to another
+    /// card, and paged moments are CUDA's.
+    pub(super) fn has_no_use_for(&self, lever: Lever) -> bool {
+        let needs_two = matches!(
+            lever,
+            Lever::Offload
+                | Lever::Spill
+                | Lever::Shard
+                | Lever::MoreCards
+                | Lever::OtherCard
+                | Lever::SmallerOptimizer
+        );
+        needs_two && self.shares_memory_with_host()
     }
 
     /// Whether a run has turned on already what a lever turns on.

@@ -21,7 +21,7 @@ use super::arrays::Arrays;
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
-use super::list::{Fidelity, Gain, List, NOT_MODEL};
+use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use super::server::Server;
 use crate::cause::private_pools;
 use crate::culprit::FOREACH;
@@ -76,6 +76,7 @@ pub(crate) fn advise(case: &Case<'_>) -> Counsel {
             Work::Training
         }
     };
+    list.limit_of_metal_second();
     let patch = list.best_patch();
     Counsel { work, advice: list.advice, patch, notes: list.notes }
 }
@@ -97,6 +98,7 @@ impl List<'_> {
         self.what_stands_in_the_way();
         match case.activity {
             _ if saves => self.saving(),
+            _ if case.makes_one_tensor() => self.micro_batch(),
             _ if case.makes_weights() => self.new_weights(),
             _ if case.fails_at_what_comes_round() => {
                 self.what_comes_round();
@@ -125,7 +127,11 @@ impl List<'_> {
             if !self.case.is_larger_than_most_cards() {
                 self.preallocation();
             }
-            self.change(Lever::SmallerInput, "Smaller inputs (shorter sequences, crops), or a card with more memory");
+            self.add(
+                Lever::SmallerInput,
+                "Smaller inputs (shorter sequences, crops), or a card with more memory",
+                NOT_NUMBERS,
+            );
             self.join(Lever::SmallerInput, &[Lever::ShorterSequence, Lever::MoreMemory], "");
             if self.case.is_larger_than_most_cards() && self.case.oom.capacity.is_none() {
                 self.in_slices();
@@ -142,7 +148,7 @@ impl List<'_> {
             }
             if self.case.narrative().names_large_pictures {
                 let text = "Cut large pictures into overlapping tiles and put the outputs together (--tile, tile_size), or make them smaller";
-                self.change(Lever::Tiles, text);
+                self.add(Lever::Tiles, text, NOT_NUMBERS);
                 self.join(Lever::Tiles, &[Lever::SmallerInput], "");
             }
             self.smaller_input();
@@ -187,12 +193,13 @@ impl List<'_> {
             Lever::LoadInPieces,
             format!(
                 "Compute the array{size} in slices instead of at once: jax.lax.map with a batch_size, or jax.lax.scan over slices, in \
-                 place of one vmap; look also whether its shape is what was meant (a product of two that broadcasts)"
+                 place of one vmap; check that its shape is what you meant (a product of two that broadcasts)"
             ),
+            ALL,
         );
     }
 
-    fn preallocation(&mut self) {
+    pub(super) fn preallocation(&mut self) {
         // Of a TPU's memory nobody takes a share.
         if self.case.oom.device_kind == Some(DeviceKind::Tpu) {
             return;
@@ -200,11 +207,11 @@ impl List<'_> {
         if self.case.framework() == Framework::Jax {
             self.jax_pool();
         } else if let Some(text) = self.case.framework().preallocation() {
-            self.add(Lever::LeaveRoom, text);
+            self.add(Lever::LeaveRoom, text, ALL);
         } else if self.case.oom.engine == Engine::Paddle {
-            let text = "Let Paddle grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, or \
-                        a smaller gpu_mem (FLAGS_fraction_of_gpu_memory_to_use)";
-            self.add(Lever::LeaveRoom, text);
+            let text = "Let Paddle's pool grow instead of taking a share of the card at the start: FLAGS_allocator_strategy=auto_growth, \
+                        or a smaller gpu_mem (FLAGS_fraction_of_gpu_memory_to_use)";
+            self.add(Lever::LeaveRoom, text, ALL);
         }
     }
 
@@ -363,7 +370,7 @@ impl List<'_> {
             let text = "A card with more memory, or a smaller variant of the model: one sample at once is the least, and few models \
                         are trained on a card of this size";
             let at = self.advice.len();
-            self.add(Lever::MoreMemory, text);
+            self.add(Lever::MoreMemory, text, ALL);
             self.join(Lever::MoreMemory, &[Lever::SmallerModel], "");
             self.advice[1..=at].rotate_right(1);
         } else if case.facts.batch() == Some(1) {
@@ -394,6 +401,7 @@ impl List<'_> {
             Lever::EagerMode,
             "Fewer CUDA graphs, each of which keeps the memory of its step: torch.compile without mode=\"reduce-overhead\", inputs \
              of few different shapes, one pool for all graphs that are captured by hand (torch.cuda.graph(g, pool=...))",
+            ALL,
         );
     }
 
@@ -430,7 +438,8 @@ impl List<'_> {
         }
         self.add(
             Lever::LeaveRoom,
-            "Update without whole-model temporaries: fused=True (or foreach=False) for the optimizer",
+            "fused=True (or foreach=False) for the optimizer, which then updates without temporaries of the whole model",
+            ALL,
         );
     }
 
@@ -447,31 +456,37 @@ impl List<'_> {
         }
     }
 
-    fn last_resorts(&mut self) {
+    /// As many samples go into an update, of fewer tokens each.
+    fn shorter_sequences(&mut self) {
         let case = self.case;
-        self.reserve();
-        if let Some(sequence) = case.facts.sequence().filter(|_| case.is_language_model()) {
+        if let Some(sequence) = case.sequence_to_shorten() {
             let half = (sequence / 2).max(1);
             let peak = case.after(|model, batch| Model { sequence: half, ..model }.peak(batch));
             self.offer(case.facts.find(Key::Sequence).and_then(|(config, setting)| single(config, setting, half)));
-            self.push(
-                Lever::ShorterSequence,
-                format!("Shorter sequences: {half} instead of {sequence}; the model sees less context"),
-                Gain::peak(peak),
-                Fidelity { batch: false, model: false, numbers: false },
+            let text = format!(
+                "Shorter sequences: {half} instead of {sequence}; the model sees less context, and fewer tokens in each update"
             );
+            self.push(Lever::ShorterSequence, text, Gain::peak(peak), NOT_NUMBERS);
         } else if case.is_transformer() && !case.shows(Sign::Diffusion) {
-            let keeps = Fidelity { batch: false, model: false, numbers: false };
             let text = "Shorter sequences (max_length, max_seq_length, block_size); the model sees less context";
-            self.push(Lever::ShorterSequence, text, Gain::default(), keeps);
+            self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
         }
+    }
+
+    fn last_resorts(&mut self) {
+        let case = self.case;
+        self.reserve();
+        if case.makes_one_tensor() {
+            return;
+        }
+        self.shorter_sequences();
         let text = match case.facts.number(Key::HiddenChannels) {
             Some(channels) => {
                 format!("A smaller model, last of all: {} hidden channels instead of {channels}", (channels / 2).max(1))
             }
             None => "A smaller model or a card with more memory, last of all".to_owned(),
         };
-        self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::SmallerModel, text, NOT_MODEL);
         self.join(Lever::SmallerModel, &[Lever::MoreMemory], "");
     }
 }

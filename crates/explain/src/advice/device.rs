@@ -102,16 +102,20 @@ impl Case<'_> {
 
     /// Whether the driver refused before a step ended: nothing of this run can have filled the device.
     fn is_first_use(&self) -> bool {
+        // PyTorch 0.4 and 1.0 had no other words, whoever asked.
+        let is_refused = self.oom.source == Source::Runtime && !self.computes_with_the_model();
+        (is_refused || self.message.contains("implicit initialization")) && !self.has_run()
+    }
+
+    /// Whether something was computed before, by the log or by what people tell.
+    pub(super) fn has_run(&self) -> bool {
         let told = self.narrative();
-        let has_run = self.step.is_some()
+        self.step.is_some()
             || self.facts.log.has_progress
             || self.activity == Some(Activity::Evaluation)
             || told.evaluates
             || told.fails_later
-            || told.grows;
-        // PyTorch 0.4 and 1.0 had no other words, whoever asked.
-        let is_refused = self.oom.source == Source::Runtime && !self.computes_with_the_model();
-        (is_refused || self.message.contains("implicit initialization")) && !has_run
+            || told.grows
     }
 
     /// Whether the library that was refused takes each of its tensors from the driver.
@@ -192,9 +196,9 @@ impl List<'_> {
             self.no_graph();
         }
         if case.message.contains("faiss::gpu") {
-            let text = "Let faiss take less for itself: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a \
-                        part of the card from the start; or add vectors in smaller pieces";
-            self.add(Lever::LeaveRoom, text);
+            let text = "Let faiss reserve less: noTempMemory() or setTempMemory(bytes) of its StandardGpuResources, which holds a part \
+                        of the card from the start; or add vectors in smaller pieces";
+            self.add(Lever::LeaveRoom, text, ALL);
         }
         if case.needs_a_page_file() && case.oom.place == Place::Device {
             self.page_file();
@@ -257,14 +261,13 @@ impl List<'_> {
         self.offer(self.case.facts.configs.iter().rev().find_map(|config| export(config, name, value)));
         let text = match switch {
             AllocatorSwitch::Expandable => {
-                format!("Let reserved memory grow instead of lying in pieces: export {name}={value}")
+                format!("Reduce fragmentation: export {name}={value}")
             }
             AllocatorSwitch::MaxSplit => format!(
-                "Keep large blocks whole: export {name}={value}; from PyTorch 2.1 on, expandable_segments:True does more"
+                "Reduce fragmentation: export {name}={value}; from PyTorch 2.1 on, expandable_segments:True does more"
             ),
             AllocatorSwitch::None => format!(
-                "Keep large blocks whole: export {name}={value} (PyTorch 1.10 and later; this one may be older), or \
-                 update PyTorch"
+                "Reduce fragmentation: export {name}={value} (PyTorch 1.10 and later; this one may be older), or update PyTorch"
             ),
         };
         self.push(Lever::ExpandableSegments, text, Gain::peak(needed), ALL);
@@ -274,11 +277,12 @@ impl List<'_> {
     pub(super) fn idle_in_segments_that_grow(&mut self) {
         self.add(
             Lever::EmptyCache,
-            "Look whether expandable segments, which the log shows set, are in force: \
+            "Check whether expandable segments, which the log shows set, are in force: \
              torch.cuda.memory._snapshot()[\"allocator_settings\"] (they have to be set before torch is imported, in the process \
              that trains). Where they are, what is idle belongs to another stream or to CUDA graphs \
              (torch.compile's reduce-overhead), or lies around tensors of sizes that change: pad to a few lengths, and call \
              torch.cuda.empty_cache() between phases, not in each step",
+            ALL,
         );
     }
 
@@ -301,7 +305,7 @@ impl List<'_> {
                  {size}GiB -- followed by your command; such a step is slow instead of out of memory"
             ),
         };
-        self.add(Lever::Reserve, text);
+        self.add(Lever::Reserve, text, ALL);
     }
 
     pub(super) fn limit(&mut self) {
@@ -326,8 +330,8 @@ impl List<'_> {
                  (macOS 15 or later, until the next start); let MLX keep less (mx.set_cache_limit), and close other programs"
             ),
             (Place::Device, Some(DeviceKind::Mps), _) => format!(
-                "Raise the limit{limit}: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 takes Metal's limit away; close other \
-                 programs, because beyond the machine's memory it swaps"
+                "Raise the limit{limit}: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 removes Metal's limit, but the whole Mac may freeze where \
+                 its memory is full: close other programs first"
             ),
             (Place::Device, _, Framework::Torch) => {
                 format!("Raise the limit{limit}: set_per_process_memory_fraction, or the engine's own memory fraction")
@@ -346,24 +350,10 @@ impl List<'_> {
         let case = self.case;
         let framework = case.framework();
         let leave = case.leave_room();
-        let less = match case.trains() || case.activity == Some(Activity::Training) {
-            true => "a smaller batch (half, with twice the accumulation)",
-            false => "a smaller batch or model",
-        };
-        let text = match case.oom.source {
-            Source::Collectives => format!(
-                "Leave room for NCCL: {less}, or {leave}; and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)"
-            ),
-            Source::Blas => format!(
-                "Leave room for cuBLAS: {less}, or {leave}; where memory is free, an index out of range shows itself this \
-                 way too: run once with CUDA_LAUNCH_BLOCKING=1"
-            ),
-            Source::Dnn if framework == Framework::Torch => {
-                format!("Leave room for cuDNN: {less}, or {leave}, and turn torch.backends.cudnn.benchmark off")
-            }
-            Source::Dnn => format!("Leave room for cuDNN: {leave}, or {less}"),
-            _ => format!("Leave room for what the allocator does not count (contexts, libraries): {less}, or {leave}"),
-        };
+        // A library that gets no memory for a step says what an allocator would have said of a larger batch.
+        let computes = case.trains() || case.activity == Some(Activity::Training);
+        let is_of_step = matches!(case.oom.source, Source::Blas | Source::Dnn) && framework.preallocation().is_none();
+        let halves = computes && is_of_step;
         if case.is_first_use() {
             self.other_process();
             if framework.preallocation().is_some() {
@@ -375,10 +365,27 @@ impl List<'_> {
                 self.smaller_samples();
             }
         }
-        self.add(Lever::LeaveRoom, text);
-        // A library that gets no memory for a step says what an allocator would have said of a larger batch.
-        let computes = case.trains() || case.activity == Some(Activity::Training);
-        if computes && matches!(case.oom.source, Source::Blas | Source::Dnn) && framework.preallocation().is_none() {
+        let less = match computes {
+            _ if halves || self.names(Lever::MicroBatch) => "",
+            true => "half the batch with twice the gradient accumulation, or ",
+            false => "fewer samples at once, or ",
+        };
+        let text = match case.oom.source {
+            Source::Collectives => format!(
+                "Leave room for NCCL: {less}{leave}; and make its buffers smaller (NCCL_BUFFSIZE, fewer channels)"
+            ),
+            Source::Blas => format!(
+                "Leave room for cuBLAS: {less}{leave}; where memory is free, an index out of range shows itself this \
+                 way too: run once with CUDA_LAUNCH_BLOCKING=1"
+            ),
+            Source::Dnn if framework == Framework::Torch => {
+                format!("Leave room for cuDNN: {less}{leave}, and turn torch.backends.cudnn.benchmark off")
+            }
+            Source::Dnn => format!("Leave room for cuDNN: {less}{leave}"),
+            _ => format!("Leave room for what the allocator does not count (contexts, libraries): {less}{leave}"),
+        };
+        self.add(Lever::LeaveRoom, text, ALL);
+        if halves {
             self.micro_batch();
             self.smaller_samples();
         }
@@ -395,7 +402,7 @@ impl List<'_> {
                 "End what an earlier run left on the device, which is what a restart did: {} shows its process, kill ends it",
                 self.case.card_tool()
             );
-            self.add(Lever::EndOtherProcess, text);
+            self.add(Lever::EndOtherProcess, text, ALL);
             self.join(Lever::EndOtherProcess, &[Lever::RestartKernel], "; in a notebook, restart its kernel");
         }
         if !self.case.narrative().runs_again || self.case.framework() != Framework::Torch {
@@ -403,12 +410,14 @@ impl List<'_> {
         }
         self.add(
             Lever::RestartKernel,
-            "Start afresh: restart the notebook's kernel (or end the process of the first run), which still holds what that run \
-             left on the device",
+            "Restart the notebook's kernel (or end the process of the first run): it still holds what that run left on the device",
+            ALL,
         );
-        let words =
-            "; or, between two runs, delete the model and its outputs, then gc.collect() and torch.cuda.empty_cache()";
-        self.join(Lever::RestartKernel, &[Lever::EmptyCache], words);
+        let words = format!(
+            "; or, between two runs, delete the model and its outputs, then gc.collect() and {}.empty_cache()",
+            self.case.torch_device()
+        );
+        self.join(Lever::RestartKernel, &[Lever::EmptyCache], &words);
     }
 
     /// A notebook's kernel holds what a failed cell left.
@@ -417,6 +426,7 @@ impl List<'_> {
             self.add(
                 Lever::RestartKernel,
                 "Restart the notebook's kernel: after an error it holds what the failed cell left on the device",
+                ALL,
             );
         }
     }

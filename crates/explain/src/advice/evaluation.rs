@@ -4,7 +4,7 @@ use lowtide_core::Bytes;
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{ALL, Gain, List};
+use super::list::{ALL, Gain, List, NOT_NUMBERS};
 use crate::Activity;
 use crate::culprit::WHOLE_FRAMES;
 use crate::facts::Key;
@@ -72,7 +72,7 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn evaluation(&mut self) {
         let case = self.case;
-        if case.shows(Sign::Diffusion) && case.trains() {
+        if case.shows(Sign::Diffusion) && case.trains() && case.framework() == Framework::Torch {
             self.validation_pipeline();
         }
         let frames =
@@ -117,18 +117,20 @@ impl List<'_> {
 
     /// A pipeline for pictures that is built beside the state of training.
     fn validation_pipeline(&mut self) {
-        self.change(
+        self.add(
             Lever::Precision,
             "Build the pipeline for validation in bf16 (torch_dtype=torch.bfloat16), from parts that are there already, and \
              delete it afterwards",
+            NOT_NUMBERS,
         );
         let words = "; or make fewer and smaller pictures (--num_validation_images 1), or none while it trains (without \
                      --validation_prompt)";
         self.join(Lever::Precision, &[Lever::EvaluationLess, Lever::EvaluationBatch, Lever::SmallerInput], words);
         self.add(
             Lever::Offload,
-            "Keep the parts that validation does not use at the moment on the host: pipeline.enable_model_cpu_offload(); \
-             and decode in tiles (pipeline.enable_vae_tiling())",
+            "Offload the parts that validation does not use at the moment to CPU memory: pipeline.enable_model_cpu_offload(); and decode \
+             in tiles (pipeline.enable_vae_tiling())",
+            ALL,
         );
     }
 
@@ -136,10 +138,13 @@ impl List<'_> {
     pub(super) fn what_comes_round(&mut self) {
         self.add(
             Lever::EvaluationBatch,
-            "Leave out what comes round at that step (an evaluation, samples, a checkpoint) once: if training goes on, that is \
-             what does not fit",
+            "Skip once what runs at that step (evaluation, sampling, checkpoint): if training goes on, that is what does not fit",
+            ALL,
         );
-        let words = "; then make it smaller: fewer samples at once, crops, under torch.no_grad()";
+        let words = match self.case.framework() {
+            Framework::Torch => "; then make it smaller: fewer samples at once, crops, under torch.no_grad()",
+            _ => "; then make it smaller: fewer samples at once, crops",
+        };
         self.join(Lever::EvaluationBatch, &[Lever::EvaluationLess, Lever::EvaluationCrop], words);
     }
 
@@ -149,8 +154,9 @@ impl List<'_> {
         }
         self.add(
             Lever::NoGraph,
-            "Keep no graph where nothing is trained: `with torch.no_grad():` (or torch.inference_mode()) around the loop; \
+            "Run it under `with torch.no_grad():` (or torch.inference_mode()), so that no graph is kept where nothing is trained; \
              model.eval() alone does not do that",
+            ALL,
         );
     }
 
@@ -174,11 +180,10 @@ impl List<'_> {
                  preprocess_logits_for_metrics that keeps the argmax instead of the logits, or prediction_loss_only"
             }
             false => {
-                "Move outputs and scores off the device batch by batch (.detach().cpu()), and compute the results from them \
-                 on the host"
+                "Move outputs and scores off the device batch by batch (.detach().cpu()), and compute the results from them on the CPU"
             }
         };
-        self.add(Lever::OutputsToHost, text);
+        self.add(Lever::OutputsToHost, text, ALL);
     }
 
     /// A volume is put together from all its windows.
@@ -188,8 +193,9 @@ impl List<'_> {
         }
         self.add(
             Lever::OutputsToHost,
-            "Put the windows together on the host: device=torch.device(\"cpu\") of sliding_window_inference, which keeps one output \
-             as large as the volume for each class",
+            "Put the windows together on the CPU: device=torch.device(\"cpu\") of sliding_window_inference, which keeps one output as \
+             large as the volume for each class",
+            ALL,
         );
         self.join(Lever::OutputsToHost, &[Lever::EvaluationBatch], "; and fewer windows at once (sw_batch_size 1)");
     }
@@ -201,8 +207,9 @@ impl List<'_> {
         }
         self.add(
             Lever::PlainNumbers,
-            "Let go of what one evaluation leaves for the next: reset metrics (metric.reset()), empty lists of outputs, and keep \
-             losses as numbers (.item())",
+            "Free what one evaluation leaves for the next: reset metrics (metric.reset()), empty lists of outputs, and keep losses as \
+             numbers (.item())",
+            ALL,
         );
     }
 
@@ -216,7 +223,7 @@ impl List<'_> {
             "Keep less of each output of the evaluation: what the metric needs (the argmax, a sum) batch by batch{way}, instead of \
              all logits until the end"
         );
-        self.add(Lever::PlainNumbers, text);
+        self.add(Lever::PlainNumbers, text, ALL);
     }
 
     pub(super) fn crop(&mut self) {
@@ -230,8 +237,8 @@ impl List<'_> {
         });
         let size = crop.map_or("as training does".to_owned(), |crop| format!("of {crop} x {crop}, as training does"));
         let text = format!(
-            "Evaluate on crops {size}, or cut whole pictures into overlapping tiles (slide inference) and put the \
-             outputs together: the figures of the whole picture in the memory of one tile"
+            "Evaluate on crops {size}, or in overlapping tiles whose outputs are put together (sliding-window inference): metrics of the \
+             whole picture in the memory of one tile"
         );
         if let (Some(crop), Some((config, setting))) = (crop, case.facts.find(Key::EvalCrop)) {
             self.offer(single(config, setting, crop));
@@ -249,14 +256,15 @@ impl List<'_> {
                     setting.path.join(".")
                 );
                 self.offer(single(config, setting, smaller));
-                self.add(Lever::EvaluationBatch, text);
+                self.add(Lever::EvaluationBatch, text, ALL);
             }
             Some(_) => {}
             // Fewer than one sample there are not.
             None if facts.batch() == Some(1) && self.case.narrative().takes_one_sample => {
-                self.change(
+                self.add(
                     Lever::SmallerInput,
                     "Smaller samples: shorter texts (max_length, truncation), smaller pictures, fewer frames; one at once is the least",
+                    NOT_NUMBERS,
                 );
                 self.join(Lever::SmallerInput, &[Lever::ShorterSequence], "");
                 self.join(Lever::SmallerInput, &[Lever::SmallerModel], "; or a smaller variant of the model");
@@ -267,7 +275,7 @@ impl List<'_> {
                     false => "",
                 };
                 let text = format!("Evaluate fewer samples at once{name}, or fewer candidates for each");
-                self.add(Lever::EvaluationBatch, text);
+                self.add(Lever::EvaluationBatch, text, ALL);
                 let (kin, words): (&[Lever], _) = match self.case.takes_words() {
                     true => (&[Lever::ShorterSequence], "; or shorter texts (max_length, truncation)"),
                     false => (
@@ -277,7 +285,7 @@ impl List<'_> {
                 };
                 self.join(Lever::EvaluationBatch, kin, words);
                 if self.case.framework() == Framework::Torch && !self.case.shows(Sign::HuggingFaceTrainer) {
-                    let words = "; and move outputs to the host before the next batch (.detach().cpu())";
+                    let words = "; and move outputs to the CPU before the next batch (.detach().cpu())";
                     self.join(Lever::EvaluationBatch, &[Lever::OutputsToHost], words);
                 }
             }
@@ -288,11 +296,12 @@ impl List<'_> {
         if self.case.framework() != Framework::Torch {
             return;
         }
-        self.add(
-            Lever::EmptyCache,
-            "Give cached memory back before an evaluation and every few batches of it: gc.collect(), then \
-             torch.cuda.empty_cache(); delete its outputs as soon as they are numbers",
+        let text = format!(
+            "Empty the cache before an evaluation and every few batches of it: gc.collect(), then {}.empty_cache(); delete its outputs \
+             as soon as they are numbers",
+            self.case.torch_device()
         );
+        self.add(Lever::EmptyCache, text, ALL);
     }
 
     pub(super) fn evaluate_less(&mut self) {
@@ -321,7 +330,7 @@ impl List<'_> {
             _ => None,
         };
         self.offer(patch);
-        self.add(Lever::EvaluationLess, text);
+        self.add(Lever::EvaluationLess, text, ALL);
     }
 }
 

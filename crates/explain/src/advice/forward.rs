@@ -4,7 +4,7 @@ use lowtide_log::StackFrame;
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::List;
+use super::list::{ALL, List, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
@@ -108,11 +108,15 @@ impl List<'_> {
             self.add(
                 Lever::Tiles,
                 "Work in tiles: --tile 400 (tile=400), smaller where it still fails; the same picture, with a little overlap",
+                ALL,
             );
         }
         // One tensor that is large beside the card is a matter of what goes in.
         if case.is_large_request() {
             self.inputs();
+        }
+        if case.keeps_something() {
+            self.clear_session();
         }
         // What is kept of each output adds up, whatever goes in.
         if case.keeps_outputs() && self.advice.is_empty() {
@@ -123,10 +127,11 @@ impl List<'_> {
             self.no_graph_in_half();
         }
         if case.keeps_outputs() {
-            let words = "; move what is kept of each output to the host (.cpu())";
+            let words = "; move what is kept of each output to the CPU (.cpu())";
             self.join(Lever::NoGraph, &[Lever::OutputsToHost], words);
         }
         self.inputs();
+        self.preallocation();
         self.precision();
         self.outputs_to_host();
         self.offload();
@@ -144,18 +149,22 @@ impl List<'_> {
         } else if case.takes_sound() {
             let text = "Shorter inputs: cut recordings into pieces (of 30 seconds, say) and put the outputs together";
             (Lever::ShorterSequence, &[Lever::SmallerInput, Lever::FewerRequests], text)
+        } else if matches!(case.framework(), Framework::Tensorflow | Framework::Jax) && !case.takes_pictures() {
+            let text =
+                "Smaller inputs: shorter sequences, a lower resolution, or pieces whose outputs are put together";
+            (Lever::SmallerInput, &[Lever::ShorterSequence], text)
         } else {
             let text = "Smaller inputs: resize large pictures before they go in, or cut them into overlapping tiles and put the \
                         outputs together";
             (Lever::SmallerInput, &[], text)
         };
-        self.change(lever, text);
+        self.add(lever, text, NOT_NUMBERS);
         self.join(lever, kin, "");
         let batch = if case.tests_by_name() { Lever::EvaluationBatch } else { Lever::MicroBatch };
         self.join(lever, &[batch], "; fewer of them at once (a smaller batch)");
         // What a test reads in parts needs no larger card.
         if batch != Lever::EvaluationBatch || case.is_small_card() {
-            let words = "; where their size is given, a card with more memory";
+            let words = "; if inputs cannot be smaller, a card with more memory";
             self.join(lever, &[Lever::MoreMemory], words);
         }
         // Nobody waits for the processor to go through a whole set.

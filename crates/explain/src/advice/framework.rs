@@ -11,9 +11,43 @@ pub(super) enum Framework {
     Torch,
     Tensorflow,
     Jax,
-    /// One whose words are not known here.
+    /// One whose words are not known here, or none at all.
     Other,
 }
+
+/// The framework that an engine's words are of; none where they are of a driver, a system or a scheduler, whoever called it.
+const fn framework_of(engine: Engine) -> Option<Framework> {
+    match engine {
+        Engine::PyTorch | Engine::Vllm | Engine::Sglang | Engine::Tgi => Some(Framework::Torch),
+        Engine::Tensorflow => Some(Framework::Tensorflow),
+        Engine::Xla => Some(Framework::Jax),
+        Engine::Cuda
+        | Engine::Rocm
+        | Engine::Oneapi
+        | Engine::Python
+        | Engine::Numpy
+        | Engine::Arrow
+        | Engine::Cpp
+        | Engine::Linux
+        | Engine::Windows
+        | Engine::Slurm
+        | Engine::Kubernetes
+        | Engine::Ray
+        | Engine::Lsf
+        | Engine::Pbs
+        | Engine::Condor
+        | Engine::Unknown => None,
+        _ => Some(Framework::Other),
+    }
+}
+
+/// Whether an engine is a part of programs whose other parts may be PyTorch's.
+const fn is_beside_torch(engine: Engine) -> bool {
+    matches!(engine, Engine::Rmm | Engine::Rust | Engine::Vulkan | Engine::Dask | Engine::Spark)
+}
+
+/// Folders of Python's libraries that bring an engine of their own.
+const OTHERS: &[&str] = &["paddle", "mxnet", "mindspore", "oneflow", "chainer", "theano", "cupy", "tinygrad"];
 
 impl Case<'_> {
     /// Whether Caffe or MXNet asked: the driver's word is about a layer's tensors.
@@ -22,53 +56,63 @@ impl Case<'_> {
         words.iter().any(|words| self.message.contains(words))
     }
 
+    /// Whether a file of the stack lies in the folder of a library.
+    fn passes_library(&self, names: &[&str]) -> bool {
+        self.frames.iter().any(|frame| {
+            let mut folders = frame.file.split(['/', '\\']);
+            folders.any(|folder| names.contains(&folder))
+        })
+    }
+
     pub(super) fn framework(&self) -> Framework {
-        if self.is_caffe_or_mxnet() {
+        if self.is_caffe_or_mxnet() || self.shows(Sign::OtherLanguage) {
             return Framework::Other;
         }
-        if self.shows(Sign::OtherLanguage) {
-            return Framework::Other;
-        }
-        let is_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
-        // A driver or a system says nothing of who called it.
-        let passes_jax = || self.frames.iter().any(|frame| frame.file.replace('\\', "/").contains("/jax/"));
-        let is_open =
-            matches!(self.oom.engine, Engine::Cuda | Engine::Rocm | Engine::Unknown | Engine::Linux | Engine::Python);
-        if is_open && !self.shows(Sign::Torch) && !is_torch() {
-            if self.shows(Sign::Tensorflow) && !passes_jax() {
-                return Framework::Tensorflow;
-            }
-            if self.shows(Sign::Jax) {
-                return Framework::Jax;
-            }
-        }
-        let is_python = || self.frames.iter().any(|frame| frame.file.ends_with(".py"));
-        // A device's error that no family knows, and nobody wrote in Python, is of a program without calls of PyTorch.
-        let is_unknown = self.oom.engine == Engine::Unknown && self.oom.place == Place::Device;
-        if is_unknown && !self.shows(Sign::Torch) && !is_python() {
-            return Framework::Other;
-        }
-        match self.oom.engine {
-            Engine::Tensorflow => Framework::Tensorflow,
+        let passes_torch = || self.frames.iter().any(|frame| frame.file.contains("torch"));
+        // DeepSpeed trains for nobody else.
+        let is_torch = || self.shows(Sign::Torch) || self.shows(Sign::DeepSpeed) || passes_torch();
+        match framework_of(self.oom.engine) {
             // PyTorch has a way to XLA too.
-            Engine::Xla if !is_torch() && (!self.shows(Sign::Torch) || self.shows(Sign::Jax)) => Framework::Jax,
-            Engine::Rmm if !is_torch() && !self.shows(Sign::Torch) => Framework::Other,
-            Engine::Candle
-            | Engine::Burn
-            | Engine::Wgpu
-            | Engine::Mlx
-            | Engine::Cupy
-            | Engine::Paddle
-            | Engine::Mxnet
-            | Engine::Mindspore
-            | Engine::Oneflow
-            | Engine::Julia => Framework::Other,
-            _ => Framework::Torch,
+            Some(Framework::Jax) if passes_torch() || self.shows(Sign::Torch) && !self.shows(Sign::Jax) => {
+                Framework::Torch
+            }
+            Some(Framework::Other) if is_beside_torch(self.oom.engine) && is_torch() => Framework::Torch,
+            Some(framework) => framework,
+            None if is_torch() => Framework::Torch,
+            None => self.framework_of_caller(),
         }
+    }
+
+    /// Who called a driver or a system, in a program that shows nothing of PyTorch.
+    fn framework_of_caller(&self) -> Framework {
+        if self.passes_library(OTHERS) {
+            return Framework::Other;
+        }
+        if self.shows(Sign::Tensorflow) && !self.passes_library(&["jax"]) {
+            return Framework::Tensorflow;
+        }
+        if self.shows(Sign::Jax) {
+            return Framework::Jax;
+        }
+        // A device's error that no family knows, and nobody wrote in Python, is of a program without calls of PyTorch.
+        let is_python = || self.frames.iter().any(|frame| frame.file.ends_with(".py"));
+        let is_unknown = self.oom.engine == Engine::Unknown && self.oom.place == Place::Device;
+        let is_ggml = self.shows(Sign::Ggml) || self.shows(Sign::Ollama);
+        // PyTorch is what is mostly used.
+        if is_ggml || is_unknown && !is_python() { Framework::Other } else { Framework::Torch }
     }
 }
 
 impl Case<'_> {
+    /// Whether PyTorch's calls may be of use: nobody knows what a post in somebody's own words is of.
+    pub(super) fn may_be_torch(&self) -> bool {
+        match self.framework() {
+            Framework::Torch => true,
+            Framework::Other => self.oom.engine == Engine::Unknown,
+            Framework::Tensorflow | Framework::Jax => false,
+        }
+    }
+
     /// How this process leaves room on the device, from what it takes now.
     pub(super) fn leave_room(&self) -> String {
         let framework = self.framework();
@@ -81,7 +125,9 @@ impl Framework {
     /// How activations are recomputed.
     pub(super) const fn recompute(self) -> &'static str {
         match self {
-            Self::Torch => " (torch.utils.checkpoint around each block, gradient_checkpointing)",
+            Self::Torch => {
+                " (gradient_checkpointing_enable() of Transformers, torch.utils.checkpoint around each block)"
+            }
             Self::Tensorflow => " (tf.recompute_grad around each block)",
             Self::Jax => " (jax.checkpoint, also called jax.remat, around each block)",
             Self::Other => " (checkpointing of each block)",
@@ -107,12 +153,16 @@ impl Framework {
         }
     }
 
-    /// How saved activations go to the machine's memory, where there is a call for it.
-    pub(super) const fn spill(self) -> &'static str {
+    /// How the optimizer's states go to the machine's memory, where there is a call for it.
+    pub(super) const fn spill(self) -> Option<&'static str> {
         match self {
-            Self::Torch => ", or saved activations (save_on_cpu)",
-            Self::Jax => ", or saved activations (a jax.checkpoint policy that offloads)",
-            Self::Tensorflow | Self::Other => "",
+            Self::Torch => Some(
+                " (DeepSpeed offload_optimizer, FSDP CPUOffloadPolicy), or saved activations (torch.autograd.graph.save_on_cpu)",
+            ),
+            Self::Jax => Some(
+                " (a sharding with memory_kind='pinned_host'), or saved activations (a jax.checkpoint policy that offloads)",
+            ),
+            Self::Tensorflow | Self::Other => None,
         }
     }
 
@@ -144,6 +194,18 @@ impl Framework {
                  memory too, slowly",
             ),
             Self::Torch | Self::Other => None,
+        }
+    }
+
+    /// How a rank takes the card that is its own, where there is a call for it.
+    pub(super) const fn own_card(self) -> Option<&'static str> {
+        match self {
+            Self::Torch => Some("torch.cuda.set_device(local_rank) before its first CUDA call"),
+            Self::Tensorflow => {
+                Some("tf.config.set_visible_devices(gpus[local_rank], 'GPU') before anything is computed")
+            }
+            Self::Jax => Some("jax.distributed.initialize(local_device_ids=local_rank) before anything else of JAX"),
+            Self::Other => None,
         }
     }
 

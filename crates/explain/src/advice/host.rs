@@ -8,15 +8,14 @@ use lowtide_oom::{Certainty, Engine, Source};
 use super::case::Case;
 use super::framework::Framework;
 use super::inference::Inference;
-use super::list::List;
-use super::reduction::Dial;
+use super::list::{ALL, List};
+use super::reading::EXPERIENCE;
 use crate::Activity;
 use crate::Lever;
 use crate::cause::is_of_node;
 use crate::code_line::is_internal;
 use crate::facts::Key;
-use crate::log::{Flag, Sign};
-use crate::patch::single;
+use crate::log::Sign;
 
 /// What a stack goes through where data is read as a whole.
 const READERS: &[&str] = &[
@@ -54,9 +53,6 @@ const COMPUTES: &[&str] = &[
     "attn",
     "torch.cat(",
 ];
-
-/// What a stack goes through where experience is kept for a learner, all of it reserved at once.
-const EXPERIENCE: &[&str] = &["replay", "Replay", "rollout_buffer", "RolloutBuffer", "common/buffers"];
 
 /// What the machine's memory was taken by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,13 +166,12 @@ impl List<'_> {
                 "Install a 64-bit {program}: this one has 32 bits, and a process of 32 bits has 2 to 4 GiB of addresses, however much \
                  memory the machine has"
             );
-            self.add(Lever::RaiseLimit, text);
+            self.add(Lever::RaiseLimit, text, ALL);
         }
         // What no machine lacks was refused by R's own limit; more than that may have been the machine's memory.
         let is_crumb = || case.oom.requested.is_none_or(|asked| asked < Bytes::from_mib(64));
         if let Some(heap) = case.judgement.heap.filter(|heap| !heap.is_open() || is_crumb()) {
-            self.add(Lever::RaiseLimit, heap.advice());
-            self.join(Lever::RaiseLimit, &[Lever::MoreMemory], "; or a machine with more memory");
+            return self.own_heap(heap);
         }
         if case.loses_a_web_worker() {
             if case.shows(Sign::Container) {
@@ -249,7 +244,9 @@ impl List<'_> {
         }
         self.more_memory();
         if !case.encodes_texts() {
-            self.workers();
+            if case.feeds_a_training() {
+                self.workers();
+            }
             self.data_cache();
         }
         if matches!(case.oom.source, Source::Allocator | Source::Heap) && !case.shows(Sign::Windows) {
@@ -263,8 +260,8 @@ impl List<'_> {
         if self.case.oom.source == Source::ExitStatus {
             self.add(
                 Lever::CheckLog,
-                "Look whether the kernel ended it: dmesg -T | grep -i 'killed process', or sacct -j JOB \
-                 --format=State,MaxRSS",
+                "Check whether the kernel killed it: dmesg -T | grep -i 'killed process', or sacct -j JOB --format=State,MaxRSS",
+                ALL,
             );
         }
     }
@@ -297,7 +294,7 @@ impl List<'_> {
             }
             Taker::Weights => {
                 self.more_memory();
-                self.add(Lever::LoadInPieces, self.case.weights_in_pieces());
+                self.add(Lever::LoadInPieces, self.case.weights_in_pieces(), ALL);
                 let words = "; or a smaller model, or its weights in fewer bits (a 4-bit file)";
                 self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
             }
@@ -341,9 +338,7 @@ impl List<'_> {
                 self.more_memory();
             }
             Taker::Unknown if self.case.takes_much_data() => {
-                let text = "Put in less at once: a part of the data, a coarser one, or one piece after the other";
-                self.change(Lever::SmallerInput, text);
-                self.join(Lever::SmallerInput, &[Lever::LoadInPieces, Lever::FewerRequests], "");
+                self.less_at_once();
                 self.more_memory();
                 let words = "; or fewer processes and threads side by side (jobs, cores)";
                 self.join(Lever::MoreMemory, &[Lever::FewerJobs, Lever::FewerWorkers], words);
@@ -357,74 +352,9 @@ impl List<'_> {
             Taker::Unknown => {
                 self.more_memory();
                 self.many_workers();
-                let text = match self.case.shows(Sign::Umap) {
-                    true => {
-                        "Let UMAP keep less: low_memory=True and init=\"random\" for it, or fit it on a part of the data and transform \
-                         the rest"
-                    }
-                    false => {
-                        "Read data and weights in pieces, lazily or memory-mapped instead of whole (mmap=True, np.memmap, \
-                         streaming)"
-                    }
-                };
-                self.add(Lever::LoadInPieces, text);
-                if self.case.shows(Sign::Speech) {
-                    let words = "; or a smaller model, or its weights in fewer bits (int8)";
-                    self.join(Lever::LoadInPieces, &[Lever::SmallerModel, Lever::Quantize], words);
-                }
-                if self.case.facts.find(Key::Cache).is_none() {
-                    let words = "; or keep less at once: a smaller cache, replay or shuffle buffer";
-                    self.join(Lever::LoadInPieces, &[Lever::SmallerDataCache], words);
-                }
-                self.fewer_samples_beside(Lever::LoadInPieces);
-                self.fewer_at_once_beside(Lever::LoadInPieces);
+                self.read_in_pieces();
             }
         }
-    }
-
-    /// Vectors of texts: fewer texts at once, and all of them in parts.
-    fn fewer_texts(&mut self) {
-        let shown = self.case.facts.flags.number(Flag::EncodeBatch);
-        let usual = if shown.is_none() { Some(8) } else { Some(32) };
-        if let Some(fewer) = (Dial { name: "batch_size", usual, shown, least: 1 }).lowered() {
-            let text = format!("Fewer texts at once: {fewer} in encode, or shorter ones (max_seq_length)");
-            self.add(Lever::FewerRequests, text);
-            self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
-        }
-        self.add(
-            Lever::LoadInPieces,
-            "Encode the texts in chunks, some ten thousand at a time, and write the vectors of each to disk (np.save, a memory-mapped \
-             array) instead of keeping all of them; read the texts chunk by chunk too",
-        );
-        let words = "; fewer processes of a pool (start_multi_process_pool), each of which has a model of its own";
-        self.join(Lever::LoadInPieces, &[Lever::FewerWorkers], words);
-        self.more_memory();
-    }
-
-    /// What runs side by side, and what goes in at once, where nothing tells what filled the memory.
-    fn fewer_at_once_beside(&mut self, lever: Lever) {
-        if !self.case.trains() {
-            let words = "; or fewer and smaller inputs at once";
-            self.join(lever, &[Lever::FewerRequests, Lever::SmallerInput], words);
-        }
-        let is_set = self.case.facts.find(Key::Workers).is_some();
-        if !is_set {
-            let words = "; or fewer processes, threads and data workers side by side (jobs, cores, num_workers)";
-            self.join(lever, &[Lever::FewerWorkers, Lever::FewerJobs], words);
-        }
-    }
-
-    /// An array of numbers that are wider than they need be.
-    fn smaller_type(&mut self) {
-        let Some((wide, narrow, part)) = self.case.wide_numbers() else { return };
-        let size =
-            self.case.oom.requested.map_or(String::new(), |bytes| format!(", {} here", Bytes(bytes.get() / part)));
-        let text = format!(
-            "A narrower type (dtype={narrow}{size}) in place of {wide}, or the array in pieces, or fewer or smaller samples in it; \
-             look also whether its shape is what was meant"
-        );
-        self.change(Lever::SmallerType, text);
-        self.join(Lever::SmallerType, &[Lever::LoadInPieces, Lever::SmallerInput], "");
     }
 
     /// A pod is put where its request fits, and is the first to go where it takes more than that.
@@ -434,7 +364,7 @@ impl List<'_> {
             "Ask for what it takes at its peak{used}: resources.requests.memory, with resources.limits.memory equal to it, so that it \
              is put on a node with so much and is evicted last; or larger nodes, or fewer pods beside it"
         );
-        self.add(Lever::MoreMemory, text);
+        self.add(Lever::MoreMemory, text, ALL);
         self.join(Lever::MoreMemory, &[Lever::RaiseLimit], "");
     }
 
@@ -447,9 +377,9 @@ impl List<'_> {
         } else if case.shows(Sign::Notebook) {
             "Run where there is more memory: a runtime with more RAM"
         } else {
-            "Run where there is more memory, or add swap, so that the end comes as slowness instead"
+            "Run where there is more memory, or add swap; then the run gets slow instead of being killed"
         };
-        self.add(Lever::MoreMemory, text);
+        self.add(Lever::MoreMemory, text, ALL);
         // How much WSL may take is a limit of its own.
         if case.shows(Sign::Wsl) {
             self.join(Lever::MoreMemory, &[Lever::RaiseLimit], "");
@@ -471,7 +401,7 @@ impl List<'_> {
             "A larger page file (Windows: System, Advanced, Performance, Virtual memory; on a disk with room): every process \
              that loads the CUDA libraries commits gigabytes of it{less}"
         );
-        self.add(Lever::PageFile, text);
+        self.add(Lever::PageFile, text, ALL);
     }
 
     pub(super) fn no_pinned_memory(&mut self) {
@@ -487,59 +417,13 @@ impl List<'_> {
                  device are a little slower"
             }
         };
-        self.add(Lever::NoPinnedMemory, text);
+        self.add(Lever::NoPinnedMemory, text, ALL);
     }
 
     /// A limit that the process was started under refuses memory that the machine still has.
     fn process_limit(&mut self) {
-        let text = "Look at the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
+        let text = "Check the limits the process was started under (ulimit -v, which is RLIMIT_AS, and ulimit -d; h_vmem of Grid \
                     Engine), and raise one that is below what the machine has";
-        self.add(Lever::RaiseLimit, text);
-    }
-
-    fn data_cache(&mut self) {
-        let facts = self.case.facts;
-        let text = match facts.find(Key::Cache).zip(facts.number(Key::Cache)) {
-            Some(((config, setting), size)) if size > 1 => {
-                let smaller = size / 2;
-                self.offer(single(config, setting, smaller));
-                format!("Keep less data in memory: {} {smaller} instead of {size}", setting.path.join("."))
-            }
-            _ if self.case.passes(EXPERIENCE) => "Keep less experience in memory: a smaller replay or rollout buffer (buffer_size, \
-                  replay_size, n_steps), fewer environments at once, observations of a lower resolution and in uint8; all of it is \
-                  reserved at once"
-                .to_owned(),
-            _ => "Keep less data in memory: read it lazily or in pieces (memory-mapped, streaming) instead of whole; a smaller \
-                  cache or shuffle buffer, fewer prefetched batches (prefetch_factor), no pinned copies"
-                .to_owned(),
-        };
-        let is_read_in_pieces = text.contains("in pieces");
-        self.add(Lever::SmallerDataCache, text);
-        if is_read_in_pieces {
-            self.join(Lever::SmallerDataCache, &[Lever::LoadInPieces], "");
-        }
-    }
-}
-
-impl Case<'_> {
-    /// The type of an array that was refused, a narrower one, and by how much it is narrower.
-    fn wide_numbers(&self) -> Option<(&'static str, &'static str, u64)> {
-        let types = [
-            ("float64", "float32", 2),
-            ("int64", "int32", 2),
-            ("complex128", "complex64", 2),
-            ("object", "float32", 2),
-        ];
-        types.into_iter().find(|(wide, ..)| self.message.contains(&format!("data type {wide}")))
-    }
-
-    fn weights_in_pieces(&self) -> &'static str {
-        match self.framework() {
-            Framework::Torch => {
-                "Read weights in pieces: low_cpu_mem_usage=True, safetensors, torch.load(..., mmap=True), and only one copy \
-                 of them; let one rank read at a time"
-            }
-            _ => "Read weights in pieces or memory-mapped instead of whole",
-        }
+        self.add(Lever::RaiseLimit, text, ALL);
     }
 }

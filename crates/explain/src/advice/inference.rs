@@ -6,7 +6,8 @@ use lowtide_oom::{DeviceKind, Engine, Source};
 use super::case::Case;
 use super::forward::is_own;
 use super::framework::Framework;
-use super::list::{Gain, List, NOT_MODEL};
+use super::letters::sentence;
+use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
@@ -75,7 +76,8 @@ impl Inference {
             matches!(&*frame.function, "_apply" | "convert")
                 || ["._apply(", "convert(", "model.to("].iter().any(|call| frame.code.contains(call))
         };
-        let moves_weights = (case.frames.iter().any(is_move) || case.moves_itself()) && case.step.is_none();
+        let is_on_its_way = case.frames.iter().any(is_move) || case.moves_itself();
+        let moves_weights = is_on_its_way && case.step.is_none() && !case.makes_one_tensor();
         let is_torch = case.framework() == Framework::Torch;
         (is_torch && !case.facts.log.is_group && (case.loads() || moves_weights)).then_some(Self::Weights)
     }
@@ -90,8 +92,7 @@ impl Case<'_> {
 
     /// Whether people tell that a model is used, and no weights are on their way.
     fn is_said_to_infer(&self) -> bool {
-        let is_known = matches!(self.framework(), Framework::Torch | Framework::Other);
-        self.narrative().infers && is_known && !self.loads()
+        self.narrative().infers && !self.loads()
     }
 
     /// Whether something is moved to the card as a whole: `model.cuda()`, not `model(inputs.cuda())`.
@@ -161,11 +162,16 @@ impl List<'_> {
     }
 
     fn vectors(&mut self) {
-        self.add(Lever::FewerRequests, "Fewer texts at once (batch_size of encode), or shorter ones (max_seq_length)");
+        self.add(
+            Lever::FewerRequests,
+            "Fewer texts at once (batch_size of encode), or shorter ones (max_seq_length)",
+            NOT_NUMBERS,
+        );
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
         self.add(
             Lever::OutputsToHost,
             "Keep the vectors off the card: convert_to_numpy=True instead of convert_to_tensor=True, or .cpu() for each batch",
+            ALL,
         );
         let words = "; where they are many, encode some hundred thousand texts at a time and write each part to disk";
         self.join(Lever::OutputsToHost, &[Lever::LoadInPieces], words);
@@ -178,19 +184,20 @@ impl List<'_> {
         let decoders = ["vae", "VAE", "autoencoder", "decode(", "tile"];
         let is_tile = is_block || case.passes(&decoders) || case.is_one_large_request();
         let has_tiles = case.facts.log.signs.has(Sign::Diffusion) && case.message.contains("tile");
-        if case.shows(Sign::FullPrecision) {
-            self.change(
+        if case.shows(Sign::FullPrecision) && case.may_be_torch() {
+            self.add(
                 Lever::Precision,
-                "Half precision: leave --no-half and --precision full out (torch_dtype=torch.float16), which take twice the \
-                 memory",
+                "Half precision: remove --no-half and --precision full (torch_dtype=torch.float16), which take twice the memory",
+                NOT_NUMBERS,
             );
         }
         // Scripts of their own compute in fp32 until they are told otherwise; the programs do not.
         let is_script = ![Sign::Comfy, Sign::Webui, Sign::Diffusers].into_iter().any(|sign| case.shows(sign));
-        if is_script && case.shows(Sign::LatentDiffusion) {
-            self.change(
+        if is_script && case.shows(Sign::LatentDiffusion) && case.may_be_torch() {
+            self.add(
                 Lever::Precision,
                 "Half precision: model.half() for all parts, and torch.autocast around the sampling; half the memory",
+                NOT_NUMBERS,
             );
         }
         if case.calls_parts_itself() {
@@ -213,9 +220,10 @@ impl List<'_> {
     }
 
     fn lower_resolution(&mut self) {
-        self.change(
+        self.add(
             Lever::SmallerInput,
             "A lower resolution, or fewer pictures or frames at once: memory of attention grows with the square of the pixels",
+            NOT_NUMBERS,
         );
         self.join(Lever::SmallerInput, &[Lever::Tiles], "; or in tiles (a tiled sampler, a tiled decoder)");
         self.join(Lever::SmallerInput, &[Lever::FewerRequests], "");
@@ -224,10 +232,11 @@ impl List<'_> {
     fn texts(&mut self) {
         let case = self.case;
         if case.looks_at_pictures() {
-            self.change(
+            self.add(
                 Lever::SmallerInput,
                 "Smaller pictures: max_pixels of the processor (512 * 28 * 28, say), fewer pictures or frames in a question; each \
                  becomes thousands of tokens",
+                NOT_NUMBERS,
             );
             let words = "; one question at a time, and shorter answers (max_new_tokens)";
             self.join(Lever::SmallerInput, &[Lever::FewerRequests, Lever::ShorterSequence], words);
@@ -239,14 +248,22 @@ impl List<'_> {
             self.attention_kernel();
         }
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
+        if !case.may_be_torch() {
+            return self.smaller_texts();
+        }
         if !case.shows(Sign::Quantized) {
             let size = case.size_of_weights();
-            let half = if case.loads_in_half() { "" } else { ", or torch_dtype=torch.bfloat16" };
+            let (half, kin): (_, &[Lever]) = match case.loads_in_half() {
+                true => ("", &[]),
+                false => (", or torch_dtype=torch.bfloat16", &[Lever::Precision]),
+            };
             self.quantized_weights(&format!("weights in 4 or 8 bits (BitsAndBytesConfig{size}){half}"));
-            let words = "; or a part of them on the host or on further cards (device_map=\"auto\"), which is slower; or a smaller model, \
-                         or a card with more memory";
-            let kin = [Lever::Precision, Lever::Offload, Lever::MoreCards, Lever::SmallerModel, Lever::MoreMemory];
-            self.join(Lever::Quantize, &kin[usize::from(half.is_empty())..], words);
+            self.join(Lever::Quantize, kin, "");
+            let words =
+                "; or offload a part of them to CPU memory or to further cards (device_map=\"auto\"), which is slower";
+            self.join(Lever::Quantize, &[Lever::Offload, Lever::MoreCards], words);
+            let words = "; or a smaller model, or a card with more memory";
+            self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::MoreMemory], words);
         } else {
             self.offload();
             let words = "; or further cards (device_map=\"auto\"), one with more memory, or a smaller model: the weights are in few bits \
@@ -257,16 +274,29 @@ impl List<'_> {
             Lever::CacheType,
             "A smaller cache: cache_implementation=\"offloaded\" or a quantised one; use_cache=False holds none and is much \
              slower",
+            NOT_NUMBERS,
         );
         self.offload();
         self.add(
             Lever::NoGraph,
             "Keep no graph: torch.inference_mode() around a forward of your own; generate does so itself",
+            ALL,
         );
     }
 
+    /// What a language model of another framework than PyTorch takes.
+    fn smaller_texts(&mut self) {
+        if self.case.shows(Sign::Quantized) {
+            self.add(Lever::SmallerModel, "A smaller model: the weights are in few bits already", NOT_MODEL);
+            return self.join(Lever::SmallerModel, &[Lever::MoreMemory], "; or a card with more memory");
+        }
+        self.quantized_weights("weights in half precision, 8 or 4 bits");
+        let words = "; or a smaller model, or a card with more memory";
+        self.join(Lever::Quantize, &[Lever::SmallerModel, Lever::MoreMemory], words);
+    }
+
     fn fewer_prompts(&mut self, text: &str) {
-        self.add(Lever::FewerRequests, text);
+        self.add(Lever::FewerRequests, text, NOT_NUMBERS);
         self.join(
             Lever::FewerRequests,
             &[Lever::ShorterSequence],
@@ -288,13 +318,18 @@ impl List<'_> {
         self.add(
             Lever::Offload,
             "Run on the CPU (device=\"cpu\", slower) or on a card with more memory, or end what else holds the card",
+            ALL,
         );
         self.join(Lever::Offload, &[Lever::MoreMemory, Lever::EndOtherProcess], "");
         self.fewer_pieces_of_sound();
     }
 
     fn fewer_pieces_of_sound(&mut self) {
-        self.add(Lever::FewerRequests, "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1");
+        self.add(
+            Lever::FewerRequests,
+            "Fewer at once: a smaller batch_size, shorter pieces of sound, beam_size 1",
+            NOT_NUMBERS,
+        );
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::ShorterSequence], "");
     }
 
@@ -327,28 +362,27 @@ impl List<'_> {
         let words = "; or spread over several cards, which the same switch does, or a card with more memory";
         self.join(Lever::Offload, &[Lever::MoreCards, Lever::MoreMemory], words);
         self.other_card();
-        self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible");
+        self.add(Lever::MoreCards, "Several cards for one model: device_map=\"auto\" with all of them visible", ALL);
     }
 
     fn session(&mut self) {
         self.add(
             Lever::FewerRequests,
             "A smaller batch or smaller inputs for each run of the session, and fewer runs side by side (threads)",
+            NOT_NUMBERS,
         );
         self.join(Lever::FewerRequests, &[Lever::MicroBatch, Lever::SmallerInput, Lever::FewerWorkers], "");
         self.add(
             Lever::LeaveRoom,
-            "Let the arena grow by what is asked only: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
+            "Let ONNX Runtime's arena grow by no more than is asked: arena_extend_strategy=kSameAsRequested, gpu_mem_limit of the CUDA \
              provider, one session on the card",
+            ALL,
         );
         self.join(Lever::LeaveRoom, &[Lever::Offload], "; or the CPU provider, slowly");
         self.quantized_weights("a model in fp16 or int8");
     }
 
     fn quantized_weights(&mut self, what: &str) {
-        let mut letters = what.chars();
-        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-        let text = format!("{first}{}; answers differ a little", letters.as_str());
-        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::Quantize, format!("{}; answers differ a little", sentence(what)), NOT_MODEL);
     }
 }

@@ -1,6 +1,6 @@
 //! Packages being installed or compiled: the machine's memory is taken by the installer or by many compilers at once.
 
-use super::list::List;
+use super::list::{ALL, List};
 use crate::Lever;
 use crate::log::Sign;
 
@@ -18,12 +18,14 @@ impl List<'_> {
                 Lever::FewerJobs,
                 "Compile fewer files at once: MAX_JOBS=2 (PyTorch extensions, ninja), CMAKE_BUILD_PARALLEL_LEVEL=2, make -j2; \
                  one compiler of CUDA code takes several GB",
+                ALL,
             );
         }
         if installs && !builds {
             self.add(
                 Lever::NoInstallCache,
-                "Install past the cache: pip install --no-cache-dir; pip else holds the whole package in memory to store it",
+                "Install without pip's cache: pip install --no-cache-dir; otherwise pip holds the whole package in memory",
+                ALL,
             );
         }
         if builds || installs {

@@ -5,7 +5,7 @@ use lowtide_oom::{DeviceKind, Engine, Place, Source};
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::List;
+use super::list::{ALL, List};
 use crate::log::Flag;
 use crate::{Cause, Lever};
 
@@ -32,9 +32,9 @@ impl Case<'_> {
         is_library || self.has(Cause::OtherProcess) || self.facts.flags.is_on(Flag::OtherFramework)
     }
 
-    /// Whether the pool itself was too small, and its share is known.
+    /// Whether the pool itself was too small: its share is known, or libraries had their room when something was computed before.
     fn jax_pool_is_small(&self) -> bool {
-        let is_known = self.jax_share().is_some() || self.grows_its_pool();
+        let is_known = self.jax_share().is_some() || self.grows_its_pool() || self.has_run();
         let is_card = self.framework() == Framework::Jax && self.oom.device_kind != Some(DeviceKind::Tpu);
         is_card && self.oom.engine == Engine::Xla && is_known && !self.needs_room_beside_jax()
     }
@@ -68,7 +68,7 @@ impl List<'_> {
         }
         if case.jax_share().is_none() && !case.grows_its_pool() {
             if let Some(text) = Framework::Jax.preallocation() {
-                self.add(Lever::LeaveRoom, text);
+                self.add(Lever::LeaveRoom, text, ALL);
             }
             return;
         }
@@ -76,6 +76,7 @@ impl List<'_> {
             self.add(
                 Lever::LeaveRoom,
                 format!("Take less from the start: {less}; others and libraries need room beside it"),
+                ALL,
             );
         }
     }
@@ -87,19 +88,19 @@ impl List<'_> {
         }
         let share = self.case.jax_share();
         let keep = match self.case.grows_its_pool() {
-            true => "; and leave XLA_PYTHON_CLIENT_PREALLOCATE=false out, because a pool that grows lies in pieces",
+            true => "; and remove XLA_PYTHON_CLIENT_PREALLOCATE=false, because a pool that grows gets fragmented",
             false => "; preallocation stays on",
         };
         let text = match share {
             Some(share) if share >= LARGEST && !self.case.grows_its_pool() => {
                 let text = format!(
-                    "Let the pool go on in the host's memory: TF_FORCE_UNIFIED_MEMORY=1 with XLA_PYTHON_CLIENT_MEM_FRACTION above 1, \
+                    "Let the pool spill to the machine's memory: TF_FORCE_UNIFIED_MEMORY=1 with XLA_PYTHON_CLIENT_MEM_FRACTION above 1, \
                      slowly; a share of {share:.2} has nothing left to raise"
                 );
-                return self.add(Lever::Offload, text);
+                return self.add(Lever::Offload, text, ALL);
             }
             Some(share) if share >= LARGEST => {
-                "Take the pool at the start: leave XLA_PYTHON_CLIENT_PREALLOCATE=false out, because a pool that grows lies in pieces"
+                "Take the pool at the start: remove XLA_PYTHON_CLIENT_PREALLOCATE=false, because a pool that grows gets fragmented"
                     .to_owned()
             }
             Some(share) => format!(
@@ -107,10 +108,11 @@ impl List<'_> {
                  {share:.2}{keep}"
             ),
             None => format!(
-                "A larger pool, where nothing else is on the card: XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST}{keep}"
+                "A larger pool, where nothing else is on the card: XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST} (JAX takes {USUAL} of the \
+                 card unless told){keep}"
             ),
         };
-        self.add(Lever::RaiseLimit, text);
+        self.add(Lever::RaiseLimit, text, ALL);
     }
 
     /// What JAX was given of the card, where that is what stands in the way: too little for itself, or too much beside PyTorch or
@@ -129,6 +131,7 @@ impl List<'_> {
             self.add(
                 Lever::LeaveRoom,
                 format!("Let JAX, which shares the card, take less of it from the start: {less}"),
+                ALL,
             );
         }
     }

@@ -3,6 +3,7 @@
 use lowtide_core::Bytes;
 
 use super::case::Case;
+use super::letters::{clause, sentence};
 use crate::{Advice, Cause, Lever, Patch};
 
 /// Whether a piece of advice keeps what it should.
@@ -53,19 +54,14 @@ impl<'a> List<'a> {
         Self { case, advice: Vec::new(), next: None, notes: stale.iter().cloned().collect(), stale, samples: None }
     }
 
-    /// Adds advice that keeps everything, of which no peak is known.
-    pub(super) fn add(&mut self, lever: Lever, text: impl Into<String>) {
-        self.push(lever, text, Gain::default(), ALL);
-    }
-
-    /// Adds advice that changes the numbers, of which no peak is known.
-    pub(super) fn change(&mut self, lever: Lever, text: impl Into<String>) {
-        self.push(lever, text, Gain::default(), NOT_NUMBERS);
+    /// Adds advice of which no peak is known.
+    pub(super) fn add(&mut self, lever: Lever, text: impl Into<String>, keeps: Fidelity) {
+        self.push(lever, text, Gain::default(), keeps);
     }
 
     pub(super) fn push(&mut self, lever: Lever, text: impl Into<String>, gain: Gain, keeps: Fidelity) {
         let patch = self.next.take();
-        if self.names(lever) || self.case.has_on(lever) {
+        if self.names(lever) || self.is_out_of_place(lever) {
             return;
         }
         self.advice.push(Advice {
@@ -81,6 +77,19 @@ impl<'a> List<'a> {
         });
     }
 
+    /// Whether a lever is turned on already, or does nothing here.
+    fn is_out_of_place(&self, lever: Lever) -> bool {
+        self.case.has_on(lever) || self.case.has_no_use_for(lever)
+    }
+
+    /// Metal's limit keeps the whole machine alive: what needs less comes before it.
+    pub(super) fn limit_of_metal_second(&mut self) {
+        let begins = self.advice.first().is_some_and(|advice| advice.lever == Lever::RaiseLimit);
+        if begins && self.advice.len() > 1 && self.case.shares_memory_with_host() {
+            self.advice.swap(0, 1);
+        }
+    }
+
     /// Whether a lever is in the list, by itself or beside another.
     pub(super) fn names(&self, lever: Lever) -> bool {
         self.advice.iter().any(|advice| advice.lever == lever || advice.also.contains(&lever))
@@ -89,7 +98,7 @@ impl<'a> List<'a> {
     /// Adds kindred levers to the advice of another, in the same sentence, so that two places show two different ways. Advice
     /// with a figure of its own stays as it is, because the figure is of one lever.
     pub(super) fn join(&mut self, lever: Lever, kin: &[Lever], words: &str) {
-        if kin.iter().any(|kin| self.names(*kin) || self.case.has_on(*kin)) {
+        if kin.iter().any(|kin| self.names(*kin) || self.is_out_of_place(*kin)) {
             return;
         }
         let found = self.advice.iter_mut().find(|advice| advice.lever == lever && advice.expected_peak_bytes.is_none());
@@ -116,7 +125,7 @@ impl<'a> List<'a> {
         let piece = Advice {
             lever: levers[0],
             also: levers[1..].to_vec(),
-            text: sentence(words),
+            text: sentence(words.strip_prefix("; or ").unwrap_or(words)),
             same_numbers: false,
             patch: None,
             ..advice.clone()
@@ -133,9 +142,7 @@ impl<'a> List<'a> {
         };
         advice.also.push(taken.lever);
         advice.also.extend(taken.also);
-        let mut letters = taken.text.chars();
-        let first: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
-        advice.text.push_str(&format!("; or {first}{}", letters.as_str()));
+        advice.text.push_str(&format!("; or {}", clause(&taken.text)));
     }
 
     /// Gives the advice that is pushed next its patch; none is offered for a configuration of another run.
@@ -146,7 +153,8 @@ impl<'a> List<'a> {
     /// The patch that is shown: enough by arithmetic, and with the numbers kept, where there is one.
     pub(super) fn best_patch(&self) -> Option<Patch> {
         let keeps = |advice: &&Advice| {
-            let is_aside = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff);
+            // An update of as many samples may have fewer tokens, which is for whoever trains to choose.
+            let is_aside = matches!(advice.lever, Lever::EvaluationLess | Lever::CompileOff | Lever::ShorterSequence);
             advice.same_model && advice.same_effective_batch && advice.patch.is_some() && !is_aside
         };
         let enough = |advice: &&Advice| !self.is_too_much(advice);
@@ -219,11 +227,4 @@ const fn leaves_the_fixed_part(lever: Lever) -> bool {
             | Lever::EmptyCache
             | Lever::PlainNumbers
     )
-}
-
-/// `; or smaller inputs` as the beginning of a sentence.
-fn sentence(words: &str) -> String {
-    let mut letters = words.strip_prefix("; or ").unwrap_or(words).chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}", letters.as_str())
 }

@@ -9,6 +9,7 @@ use lowtide_oom::{DeviceKind, Engine};
 
 use super::case::Case;
 use super::framework::Framework;
+use super::letters::clause;
 use super::list::{ALL, Gain, List};
 use super::server::Server;
 use crate::verdict::{Cause, Holder, Lever, Relation};
@@ -88,8 +89,8 @@ impl Case<'_> {
                 ", which the table in the log shows free (in the program it is cuda:0 then)".to_owned(),
             ),
             (false, _) => (list.join(","), ", which the table in the log shows free".to_owned()),
-            (true, Some(device)) => ("N".to_owned(), format!(" with its number by {tool}, not {device} as here")),
-            (true, None) => ("N".to_owned(), format!(" with its number by {tool}")),
+            (true, Some(device)) => ("N".to_owned(), format!(", where N is a free card in {tool} ({device} is full)")),
+            (true, None) => ("N".to_owned(), format!(", where N is a free card in {tool}")),
         };
         let variable = match self.device_kind() {
             Some(DeviceKind::Hip) => "HIP_VISIBLE_DEVICES",
@@ -99,10 +100,10 @@ impl Case<'_> {
         };
         let group = match self.facts.log.is_group {
             true => {
-                ", set before the launcher, and as many processes as cards; each rank calls \
-                 torch.cuda.set_device(local_rank) before its first CUDA call"
+                let own = self.framework().own_card().map_or(String::new(), |way| format!("; each rank calls {way}"));
+                format!(", set before the launcher, and as many processes as cards{own}")
             }
-            false => "",
+            false => String::new(),
         };
         format!("a card that is free: {variable}={which}{unset}{group}")
     }
@@ -112,7 +113,8 @@ impl Case<'_> {
         let holders = &self.judgement.holders;
         let is_rank = holders.iter().any(|holder| holder.relation == Relation::SameJob);
         let is_told = self.narrative().crowds_the_first_card;
-        is_rank || is_told || self.facts.log.is_group && holders.iter().all(|holder| holder.relation != Relation::Other)
+        let are_ranks = !holders.is_empty() && holders.iter().all(|holder| holder.relation != Relation::Other);
+        is_rank || is_told || self.facts.log.is_group && are_ranks
     }
 
     /// Whether weights go to a card that others fill, so that nothing was computed yet.
@@ -179,10 +181,13 @@ impl Case<'_> {
         let who: Vec<String> = self.judgement.holders.iter().filter_map(named).collect();
         let whose = if who.is_empty() { String::new() } else { format!(" ({})", who.join(", ")) };
         let held = self.judgement.others.map_or("memory ".to_owned(), |others| format!("{others} "));
+        let framework = self.framework();
+        let own = framework.own_card().map_or(String::new(), |way| format!("{way}, "));
+        let loaded = if framework == Framework::Torch { "map_location for what is loaded, " } else { "" };
         format!(
-            "Give every rank a card of its own: torch.cuda.set_device(local_rank) before the first CUDA call, \
-             map_location for what is loaded, no more processes than cards. Others hold {held}on the device{whose}, \
-             and this is a run of several processes"
+            "Give every rank a card of its own: {own}{loaded}no more processes than cards. Others hold {held}on the device{whose}, and \
+             this is a run of several processes; or see with {} whether another job is on this card",
+            self.card_tool()
         )
     }
 }
@@ -208,9 +213,7 @@ impl List<'_> {
             self.push(first, text, gain, ALL);
             return self.push(second, other, gain, ALL);
         }
-        let mut letters = other.chars();
-        let begin: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
-        self.push(first, format!("{text}; or {begin}{}", letters.as_str()), gain, ALL);
+        self.push(first, format!("{text}; or {}", clause(&other)), gain, ALL);
         if let Some(advice) = self.advice.last_mut().filter(|advice| advice.lever == first) {
             advice.also.push(second);
         }
@@ -227,7 +230,7 @@ impl List<'_> {
 
     pub(super) fn other_card(&mut self) {
         let text = format!("Use {}", self.case.free_card());
-        self.add(Lever::OtherCard, text);
+        self.add(Lever::OtherCard, text, ALL);
     }
 
     /// A limit that no message prints, where there was room.
@@ -237,6 +240,7 @@ impl List<'_> {
             "Look for a limit that the message does not print: make an empty tensor of the same size in a fresh process, with \
              torch.cuda.mem_get_info() before it. Where that fails too, raise what limits it: set_per_process_memory_fraction, a \
              slice of the card (MIG), the profile of a virtual GPU",
+            ALL,
         );
     }
 
@@ -250,7 +254,7 @@ impl List<'_> {
             "Watch who holds the card while the program starts ({watch}) and end it, if it is yours and not needed: what was free \
              when the message was written may not have been free when memory was refused"
         );
-        self.add(Lever::EndOtherProcess, text);
+        self.add(Lever::EndOtherProcess, text, ALL);
         let words = format!("; or use {}", self.case.free_card());
         self.join(Lever::EndOtherProcess, &[Lever::OtherCard], &words);
         let is_linux = self.case.frames.iter().any(|frame| frame.file.starts_with('/'));

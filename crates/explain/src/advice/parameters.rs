@@ -8,7 +8,7 @@ use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
 use crate::log::Sign;
 use crate::model::{Model, SMALL_MOMENTS};
-use crate::sharing::Sharing;
+use crate::sharing::{Held, Sharing};
 use crate::{Activity, Lever};
 
 /// Bytes of a gradient for each trained parameter.
@@ -43,23 +43,28 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
-    /// Weights, gradients and moments: by the model, or by the parameters that the log counts.
+    /// Weights, gradients and moments together.
     pub(super) fn fixed(&self) -> Option<u64> {
-        self.model.map(|model| model.fixed()).or_else(|| {
-            let trained = self.trained()?;
-            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
-            let sharing = Sharing::read(&self.facts.log.switches.sharing)?;
-            let gradients = sharing.of_gradients(trained.saturating_mul(self.bytes_of_a_gradient()));
-            let moments = sharing.of_moments(trained.saturating_mul(self.bytes_of_moments()));
-            Some(sharing.of_weights(weights).saturating_add(gradients).saturating_add(moments))
-        })
+        self.held().map(|held| held.all())
     }
 
     /// The optimizer's two moments.
     fn moments(&self) -> Option<u64> {
-        self.model
-            .map(|model| model.moments())
-            .or_else(|| Some(self.trained()?.saturating_mul(self.bytes_of_moments())))
+        self.held().map(|held| held.moments)
+    }
+
+    /// Weights, gradients and moments: by the model, or by the parameters that the log counts.
+    fn held(&self) -> Option<Held> {
+        self.model.map(|model| model.held()).or_else(|| {
+            let trained = self.trained()?;
+            let weights = self.facts.log.parameters.unwrap_or(trained).saturating_mul(self.bytes_of_a_weight());
+            let sharing = Sharing::read(&self.facts.log.switches.sharing)?;
+            Some(Held {
+                weights: sharing.of_weights(weights),
+                gradients: sharing.of_gradients(trained.saturating_mul(self.bytes_of_a_gradient())),
+                moments: sharing.of_moments(trained.saturating_mul(self.bytes_of_moments())),
+            })
+        })
     }
 
     /// Bytes that a weight takes at most: those that adapters leave as they are come in half precision, or in fewer bits.
@@ -83,13 +88,6 @@ impl Case<'_> {
     /// Bytes that a gradient takes for each trained parameter.
     fn bytes_of_a_gradient(&self) -> u64 {
         self.model.map_or(GRADIENT, |model| model.bytes_of_a_gradient())
-    }
-
-    /// Whether the weights of the model that is named do not fit in half precision: no batch and no share is small enough.
-    pub(super) fn weights_exceed_the_card(&self) -> bool {
-        let weights = self.facts.log.named_parameters.map(|count| count.saturating_mul(2));
-        let is_one = !self.shows(Sign::Quantized) && !self.facts.log.is_group;
-        weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
     }
 
     /// Whether weights come in half precision already.
@@ -130,7 +128,7 @@ impl List<'_> {
         self.join_others(&[Lever::LeaveRoom], &words);
         let text = "A smaller model (fewer layers, channels or dimensions), or a card with more memory: its weights and moments \
                     alone did not fit";
-        self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::SmallerModel, text, NOT_MODEL);
         self.join(Lever::SmallerModel, &[Lever::MoreMemory], "");
         self.training();
         // Weights are made in no order that a log shows: beside some of them tensors of the first step are there already.
@@ -146,19 +144,20 @@ impl List<'_> {
             self.shard();
             if self.case.has_no_settings() && !self.case.shows(Sign::DeepSpeed) {
                 let words =
-                    "; both can keep moments in the machine's memory as well (CPUOffloadPolicy, offload_optimizer)";
+                    "; both can offload optimizer states to CPU memory as well (CPUOffloadPolicy, offload_optimizer)";
                 self.join(Lever::Shard, &[Lever::Spill], words);
             }
         }
         self.adapters();
         self.smaller_optimizer();
         if self.case.has_no_settings() {
-            let words = "; or on the host (DeepSpeed's offload_optimizer)";
+            let words = "; or offload its states to CPU memory (DeepSpeed's offload_optimizer)";
             self.join(Lever::SmallerOptimizer, &[Lever::Spill], words);
         }
         self.shard();
         if self.case.facts.log.switches.eight_bit_moments && self.case.has_no_settings() {
-            let words = "; on one card, weights and moments on the host (DeepSpeed's offload_param and offload_optimizer), slower";
+            let words = "; on one card, offload weights and optimizer states to CPU memory (DeepSpeed's offload_param and \
+                         offload_optimizer); slower";
             self.join(Lever::Shard, &[Lever::Spill], words);
         }
         self.spill();
@@ -195,14 +194,10 @@ impl List<'_> {
         };
         let peak = case.after(|model, batch| model.with_adapters().peak(batch));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
-        let narrower = match less {
-            0 => String::new(),
-            less => format!(" and {less} of the weight, which is not trained,"),
-        };
-        let four_bits = weight as f64 - 0.5;
+        let (all, four_bits) = (bytes + less, weight as f64 - 0.5);
         let text = format!(
-            "Train adapters instead of all weights (LoRA with peft): saves {bytes} bytes of gradient and moments{narrower} for \
-             each weight{size}; with the weights in 4 bits (QLoRA) {four_bits} bytes more. Only the adapters learn"
+            "Train LoRA adapters (peft) instead of all weights: saves {all} bytes per parameter{size}; QLoRA (base weights in 4 bits) \
+             saves another {four_bits} bytes per parameter. Only the adapters are trained"
         );
         self.push(Lever::Adapters, text, Gain { peak, saves }, NOT_NUMBERS);
     }
@@ -217,8 +212,8 @@ impl List<'_> {
         let peak = saves.and_then(|saves| case.after(|model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(", {bytes} here"));
         let text = format!(
-            "Moments in 8 bits: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves {} of {of_each} \
-             bytes for each weight{size}; paged, they move to the host when the card is full. Training comes out nearly \
+            "Use an 8-bit optimizer: bitsandbytes' AdamW8bit (optim=\"paged_adamw_8bit\" in Hugging Face's Trainer) saves {} of \
+             {of_each} bytes per parameter{size}; paged, its states move to CPU memory when the card is full. Training comes out nearly \
              the same",
             of_each - SMALL_MOMENTS
         );
@@ -234,10 +229,11 @@ impl List<'_> {
         let saves = case.fixed().filter(|_| counted).map(|fixed| Bytes(fixed / 2));
         let peak = saves.and_then(|saves| case.after(|model: Model, batch| model.peak(batch).saturating_sub(saves)));
         let size = saves.map_or(String::new(), |bytes| format!(": {bytes} less on each of two"));
-        let offload = if case.shows(Sign::DeepSpeed) { "; offload_optimizer puts moments on the host" } else { "" };
+        let offload =
+            if case.shows(Sign::DeepSpeed) { "; offload_optimizer puts optimizer states in CPU memory" } else { "" };
         let text = format!(
-            "Share weights, gradients and moments out among the cards (FSDP2's fully_shard, DeepSpeed ZeRO-3) from the \
-             start, so that none ever holds the whole model{size}{offload}; the same training, more traffic between cards"
+            "Shard weights, gradients and optimizer states over the cards (FSDP2's fully_shard, DeepSpeed ZeRO-3) from the start, so \
+             that none ever holds the whole model{size}{offload}; the same training, more traffic between cards"
         );
         self.push(Lever::Shard, text, Gain { peak, saves }, ALL);
         if case.shows(Sign::DeepSpeed) {
@@ -247,16 +243,20 @@ impl List<'_> {
 
     pub(super) fn spill(&mut self) {
         let case = self.case;
+        let way = match (case.shows(Sign::DeepSpeed), case.framework()) {
+            (true, Framework::Torch) => {
+                ": offload_optimizer and offload_param with device cpu in DeepSpeed's configuration (ds_z3_offload)"
+            }
+            (_, Framework::Other) if case.may_be_torch() => "",
+            (_, framework) => match framework.spill() {
+                Some(way) => way,
+                None => return,
+            },
+        };
         let moments = case.moments().map(Bytes);
         let peak = moments.and_then(|moments| case.after(|model, batch| model.peak(batch).saturating_sub(moments)));
         let size = moments.map_or(String::new(), |moments| format!(" ({moments})"));
-        let way = match case.shows(Sign::DeepSpeed) {
-            true => {
-                ": offload_optimizer and offload_param with device cpu in DeepSpeed's configuration (ds_z3_offload)"
-            }
-            false => case.framework().spill(),
-        };
-        let text = format!("Keep the optimizer's moments{size} in the machine's memory{way}; slower");
+        let text = format!("Offload optimizer states{size} to CPU memory{way}; slower");
         self.push(Lever::Spill, text, Gain { peak, saves: moments }, ALL);
     }
 }

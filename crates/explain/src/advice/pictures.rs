@@ -1,7 +1,7 @@
 //! Programs that make pictures and films by diffusion: their switches, from those that are on to the next stronger ones.
 
 use super::case::Case;
-use super::list::{Gain, List, NOT_MODEL};
+use super::list::{ALL, List, NOT_MODEL};
 use crate::Lever;
 use crate::log::{Flag, Sign};
 
@@ -13,6 +13,8 @@ enum Program {
     Webui,
     /// Diffusers' pipelines, and programs built on them.
     Pipeline,
+    /// One that is not PyTorch's.
+    Other,
 }
 
 /// What else makes weights smaller, beside a model that goes to the host.
@@ -23,7 +25,8 @@ impl Case<'_> {
         match (self.shows(Sign::Comfy), self.shows(Sign::Webui)) {
             (true, _) => Program::Comfy,
             (false, true) => Program::Webui,
-            (false, false) => Program::Pipeline,
+            (false, false) if self.may_be_torch() => Program::Pipeline,
+            (false, false) => Program::Other,
         }
     }
 
@@ -35,6 +38,8 @@ impl Case<'_> {
     fn picture_offload(&self) -> Option<&'static str> {
         let on = |flag| self.is_on(flag);
         Some(match self.program() {
+            _ if self.shares_memory_with_host() => return None,
+            Program::Other => return None,
             Program::Comfy if on(Flag::NoVram) => return None,
             Program::Comfy if on(Flag::LowVram) => {
                 "start with --novram in place of --lowvram, and close other programs that use the card; slower"
@@ -83,27 +88,40 @@ impl Case<'_> {
                     off => format!("{}, smaller tiles where it tiles already", off.join(", ")),
                 };
                 let text = format!("Decode in tiles and slices: {decoder}");
-                with(&text, "; pipe.enable_attention_slicing()", slices)
+                with(&text, "; pipe.enable_attention_slicing()", slices && !fused)
             }
+            Program::Other => "Decode in tiles, where the program can".to_owned(),
         }
     }
 }
 
 impl List<'_> {
+    /// Keeps on the host what a program of pictures does not use at the moment, where more can go there.
+    pub(super) fn unused_to_host(&mut self) {
+        if let Some(way) = self.case.picture_offload() {
+            self.add(Lever::Offload, format!("Offload what is not in use to CPU memory: {way}"), ALL);
+        }
+    }
+
     /// Keeps on the host what is not in use; weights in fewer bytes stand beside it, or alone where nothing more can go.
     pub(super) fn picture_offload(&mut self) {
         let half = [Lever::Quantize, Lever::Precision];
         let kin = if self.names(Lever::Precision) { &half[..1] } else { &half };
         let more = "; or a card with more memory";
-        match self.case.picture_offload() {
-            Some(way) => {
-                self.add(Lever::Offload, format!("Keep on the host what is not in use: {way}"));
+        match self.case.picture_offload().is_some() {
+            true => {
+                self.unused_to_host();
                 self.join(Lever::Offload, kin, &format!("; or {FEWER_BYTES}"));
                 self.join(Lever::Offload, &[Lever::MoreMemory], more);
             }
-            None => {
-                let text = format!("Keep {FEWER_BYTES}; what is not in use is on the host already");
-                self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
+            false => {
+                let is_there = [Flag::NoVram, Flag::LowVram, Flag::LayerOffload].map(|flag| self.case.is_on(flag));
+                let why = match is_there.contains(&true) {
+                    true => "; what is not in use is in CPU memory already",
+                    false => "",
+                };
+                let text = format!("Keep {FEWER_BYTES}{why}");
+                self.add(Lever::Quantize, text, NOT_MODEL);
                 self.join(Lever::Quantize, &kin[1..], "");
                 self.join(Lever::Quantize, &[Lever::MoreMemory], more);
             }
@@ -112,7 +130,7 @@ impl List<'_> {
 
     pub(super) fn picture_tiles(&mut self) {
         let text = self.case.picture_tiles();
-        self.add(Lever::Tiles, text);
+        self.add(Lever::Tiles, text, ALL);
     }
 
     /// Attention over the pixels of a picture.
@@ -126,9 +144,10 @@ impl List<'_> {
             Program::Pipeline => {
                 "pipe.enable_xformers_memory_efficient_attention(), or a PyTorch with scaled_dot_product_attention"
             }
+            Program::Other => "that of the framework, where it has one",
         };
         let text =
-            format!("Attention by a fused kernel, which never holds the matrix of all pixels by all pixels: {way}");
-        self.add(Lever::AttentionKernel, text);
+            format!("Use a fused attention kernel, which never holds the matrix of all pixels by all pixels: {way}");
+        self.add(Lever::AttentionKernel, text, ALL);
     }
 }

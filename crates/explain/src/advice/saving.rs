@@ -2,8 +2,8 @@
 
 use super::case::Case;
 use super::framework::Framework;
-use super::list::{Gain, List, NOT_NUMBERS};
-use crate::log::{Flag, Sign};
+use super::list::{ALL, List, NOT_NUMBERS};
+use crate::log::Sign;
 use crate::{Activity, CheckpointWork, Lever};
 
 impl Case<'_> {
@@ -54,25 +54,29 @@ impl List<'_> {
                 Lever::StateToHost,
                 "Another bitsandbytes (0.37.2, or a current one): versions in between lay 8-bit weights out a second time on \
                  the device to save them; and save the adapter alone (model.save_pretrained of peft)",
+                ALL,
             );
         } else if case.passes(&["zero3_consolidated", "deepspeed/runtime/zero"]) {
             self.save_parts_of_zero();
         } else if case.gathers() {
             self.add(
                 Lever::StateToHost,
-                "Gather the state in the machine's memory, on one rank: FullStateDictConfig(offload_to_cpu=True, \
-                 rank0_only=True), or get_model_state_dict with StateDictOptions(full_state_dict=True, cpu_offload=True)",
+                "Gather the state in CPU memory, on one rank: FullStateDictConfig(offload_to_cpu=True, rank0_only=True), or \
+                 get_model_state_dict with StateDictOptions(full_state_dict=True, cpu_offload=True)",
+                ALL,
             );
             self.add(
                 Lever::ShardedState,
                 "Let every rank save its own part: StateDictType.SHARDED_STATE_DICT, torch.distributed.checkpoint \
                  (fsdp_state_dict_type: SHARDED_STATE_DICT in accelerate), and put the parts together afterwards",
+                ALL,
             );
         } else {
             self.add(
                 Lever::StateToHost,
-                "Copy the state to the host before it is saved: {name: tensor.cpu() for name, tensor in \
-                 model.state_dict().items()}; no clone, no second copy of the weights (EMA) on the device",
+                "Copy the state to CPU memory before it is saved: {name: tensor.cpu() for name, tensor in model.state_dict().items()}; \
+                 no clone, no second copy of the weights (EMA) on the device",
+                ALL,
             );
         }
         self.save_less();
@@ -86,23 +90,27 @@ impl List<'_> {
             Lever::ShardedState,
             "Let every rank save its own part: stage3_gather_16bit_weights_on_model_save false in DeepSpeed's configuration \
              (zero3_save_16bit_model false in accelerate), model_engine.save_checkpoint, and zero_to_fp32.py, which lies beside the \
-             checkpoint, to put the weights together afterwards, on the host",
+             checkpoint, to put the weights together afterwards, in CPU memory",
+            ALL,
         );
         self.add(
             Lever::EmptyCache,
-            "Give back what is idle before it saves: deepspeed.accelerator.get_accelerator().empty_cache(); and keep less on the \
-             device in between (stage3_max_live_parameters, stage3_max_reuse_distance, stage3_prefetch_bucket_size)",
+            "Empty the cache before saving: deepspeed.accelerator.get_accelerator().empty_cache(); and keep less on the device in \
+             between (stage3_max_live_parameters, stage3_max_reuse_distance, stage3_prefetch_bucket_size)",
+            ALL,
         );
     }
 
     pub(super) fn save_less(&mut self) {
-        let what = match self.case.shows(Sign::Adapters) {
-            true => "the adapters alone, not the whole model",
-            false => {
-                "weights alone where the optimizer's state is not needed (save_only_model=True), in half precision"
+        let what = match (self.case.shows(Sign::Adapters), self.case.framework()) {
+            (true, _) => "the adapters alone, not the whole model",
+            (false, Framework::Torch) => {
+                "the weights alone, in half precision (save_only_model=True in Hugging Face's Trainer); training cannot be resumed \
+                 from them"
             }
+            (false, _) => "the weights alone, in half precision; training cannot be resumed from them",
         };
-        self.add(Lever::SaveLess, format!("Save less, or more rarely: {what}"));
+        self.add(Lever::SaveLess, format!("Save less, or more rarely: {what}"), ALL);
     }
 
     pub(super) fn free_checkpoint(&mut self) {
@@ -115,9 +123,10 @@ impl List<'_> {
         self.add(
             Lever::FreeCheckpoint,
             format!(
-                "Do not keep the loaded checkpoint on the device: {load} before the first step; else weights and moments \
+                "Do not keep the loaded checkpoint on the device: {load} before the first step; otherwise weights and optimizer states \
                  are there twice"
             ),
+            ALL,
         );
     }
 
@@ -131,7 +140,8 @@ impl List<'_> {
             self.smaller_optimizer();
             self.spill();
         }
-        if case.is_shared_among_ranks() && case.framework() == Framework::Torch {
+        let is_of_job = case.facts.log.is_group && case.judgement.holders.is_empty();
+        if is_of_job || case.is_shared_among_ranks() {
             self.shard();
         }
         self.half_weights();
@@ -141,10 +151,10 @@ impl List<'_> {
         self.add(
             Lever::LoadInPieces,
             format!(
-                "Load weights to the host first{}, move them once, and delete the checkpoint before the optimizer is \
-                 made",
+                "Load weights to CPU memory first{}, move them once, and delete the checkpoint before the optimizer is made",
                 case.framework().to_host()
             ),
+            ALL,
         );
         self.shard();
         self.spill();
@@ -159,20 +169,20 @@ impl List<'_> {
         let (text, kin): (_, &[Lever]) = match self.case.loads_in_half() {
             true => (
                 format!(
-                    "Weights in fewer bytes: 8 or 4 bits (bitsandbytes) make a half or a quarter of the half precision they \
-                     come in{size}; or a smaller model"
+                    "Weights in fewer bytes: 8 or 4 bits (bitsandbytes) take a half or a quarter of the half precision they come \
+                     in{size}; or a smaller model"
                 ),
                 &[Lever::SmallerModel],
             ),
             false => (
                 format!(
-                    "Weights in fewer bytes: torch_dtype=torch.bfloat16 instead of fp32 halves them, 8 or 4 bits \
-                     (bitsandbytes) make a quarter or an eighth of them{size}; or a smaller model"
+                    "Weights in fewer bytes: torch_dtype=torch.bfloat16 takes half of fp32, 8 or 4 bits (bitsandbytes) a quarter or an \
+                     eighth{size}; or a smaller model"
                 ),
                 &[Lever::Precision, Lever::SmallerModel],
             ),
         };
-        self.push(Lever::Quantize, text, Gain::default(), NOT_NUMBERS);
+        self.add(Lever::Quantize, text, NOT_NUMBERS);
         self.join(Lever::Quantize, kin, "");
     }
 
@@ -181,21 +191,14 @@ impl List<'_> {
         if case.framework() != Framework::Torch || case.activity == Some(Activity::Training) {
             return;
         }
-        let text = match case.shows(Sign::Diffusers) || case.shows(Sign::Diffusion) {
-            true if case.facts.flags.is_on(Flag::LayerOffload) => return,
-            true if case.facts.flags.is_on(Flag::ModelOffload) => {
-                "Keep on the host what is not in use: pipe.enable_sequential_cpu_offload() in place of \
-                 enable_model_cpu_offload(); slower"
-            }
-            true => {
-                "Keep on the host what is not in use: pipe.enable_model_cpu_offload(), or \
-                 pipe.enable_sequential_cpu_offload() for the least memory (do not call pipe.to('cuda') then); slower"
-            }
-            false => {
-                "Keep a part of the weights on the host: device_map=\"auto\" (Transformers), or sequential CPU offload \
-                 (diffusers: pipe.enable_sequential_cpu_offload()), or run on the CPU; slower"
-            }
-        };
-        self.add(Lever::Offload, text);
+        if case.shows(Sign::Diffusers) || case.shows(Sign::Diffusion) {
+            return self.unused_to_host();
+        }
+        self.add(
+            Lever::Offload,
+            "Offload a part of the weights to CPU memory: device_map=\"auto\" (Transformers), or sequential CPU offload (diffusers: \
+             pipe.enable_sequential_cpu_offload()), or run on the CPU; slower",
+            ALL,
+        );
     }
 }

@@ -97,8 +97,8 @@ impl Server {
     /// How the cache is kept in fewer bytes than it is; none where it is in the fewest that the server knows.
     pub(super) fn smaller_cache(self, case: &Case<'_>) -> Option<String> {
         let text = match (self, cache_bits(case)) {
-            (Self::Ollama, Some(8)) => "OLLAMA_KV_CACHE_TYPE=q4_0 instead of the 8 bits of now",
-            (Self::Ggml, Some(8)) => "--cache-type-k q4_0 --cache-type-v q4_0 instead of the 8 bits of now",
+            (Self::Ollama, Some(8)) => "OLLAMA_KV_CACHE_TYPE=q4_0 instead of 8 bits",
+            (Self::Ggml, Some(8)) => "--cache-type-k q4_0 --cache-type-v q4_0 instead of 8 bits",
             (Self::LmDeploy, Some(8)) => "--quant-policy 4 instead of 8",
             (_, Some(_)) => return None,
             (Self::Vllm, None) => "--kv-cache-dtype fp8",

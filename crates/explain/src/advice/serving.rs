@@ -4,17 +4,15 @@ use lowtide_core::Bytes;
 use lowtide_oom::{Engine, Place, Source};
 
 use super::case::Case;
-use super::list::{Fidelity, Gain, List, NOT_MODEL};
+use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use super::reduction::reduced;
 use super::server::Server;
+use super::share::WeightBits;
 use crate::log::{Flag, Sign};
 use crate::{Cause, Lever};
 
 /// vLLM's word for a share that weights and the first computation fill.
 const NO_BLOCKS: &str = "No available memory for the cache blocks";
-
-/// The model answers as before, from less text.
-const NOT_CONTEXT: Fidelity = Fidelity { batch: true, model: true, numbers: false };
 
 /// llama.cpp's own physical batch.
 const USUAL_PHYSICAL_BATCH: u64 = 512;
@@ -51,6 +49,14 @@ impl Case<'_> {
         match self.shows(Sign::KeyValueCache) {
             true => Wanted::Cache,
             false => Wanted::Unknown,
+        }
+    }
+
+    /// A smaller model, where weights are in 4 bits or fewer already.
+    pub(super) fn smaller_than_few_bits(&self, server: Server) -> Option<String> {
+        match self.bits_of_weights(server) {
+            WeightBits::Few(bits @ ..=4) => Some(format!("A smaller model: its weights are in {bits} bits already")),
+            _ => None,
         }
     }
 
@@ -99,8 +105,8 @@ impl List<'_> {
         if case.is_clearly_in_pieces() {
             self.expandable();
         }
-        // No tensor but a matrix of scores is larger than the card.
-        if case.makes_scores() || case.oom.requested.zip(case.oom.capacity).is_some_and(|(asked, all)| asked > all) {
+        // No tensor but a matrix of scores is larger than the card; ggml has all weights of a card in one buffer.
+        if server.layers().is_none() && (case.makes_scores() || case.exceeds_the_card()) {
             self.attention_kernel();
         }
         // Where nothing is left for a cache, none of any length fits: the share or the weights are what there is to change.
@@ -119,9 +125,13 @@ impl List<'_> {
             self.context(server);
             self.fewer_requests(server);
         }
-        let is_too_heavy = case.weights_exceed_the_card() && wanted == Wanted::Unknown;
+        let is_too_heavy = case.weights_exceed_the_card(server) && wanted == Wanted::Unknown;
         if (case.loads_weights() || is_too_heavy) && server.layers().is_none() {
             self.lighter_weights(server);
+        }
+        // A share, a cache or fewer requests make no room for weights.
+        if case.loads_weights() && server.layers().is_none() {
+            return self.more_cards(server);
         }
         if case.facts.log.physical_batch.is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
             self.fewer_requests(server);
@@ -186,27 +196,31 @@ impl List<'_> {
 
     /// What weights that do not fit ask for: no share of the card is large enough.
     pub(super) fn lighter_weights(&mut self, server: Server) {
-        let text = match (self.case.bits_of_weights(server), server) {
-            (Some(4), _) => {
-                let text = "A smaller model: its weights are in 4 bits already";
-                self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
-                if server != Server::TextGenerationInference {
-                    self.more_cards(server);
-                }
-                return;
-            }
-            (Some(_), _) => {
-                "Weights in 4 bits instead of 8: another file of the same model, or a smaller model".to_owned()
-            }
-            (None, Server::Vllm) => fewer_bits(" (--quantization awq, gptq or fp8)"),
-            (None, Server::TextGenerationInference) => fewer_bits(" (--quantize bitsandbytes-nf4, or awq, gptq, eetq)"),
-            (None, _) => fewer_bits(""),
-        };
-        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
-        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+        self.weights_in_fewer_bits(server);
         if server != Server::TextGenerationInference {
             self.more_cards(server);
         }
+    }
+
+    /// Weights in fewer bits than they are, or a smaller model; the lever of the two that comes first.
+    fn weights_in_fewer_bits(&mut self, server: Server) -> Lever {
+        if let Some(text) = self.case.smaller_than_few_bits(server) {
+            self.add(Lever::SmallerModel, text, NOT_MODEL);
+            return Lever::SmallerModel;
+        }
+        let text = match (self.case.bits_of_weights(server), server) {
+            (WeightBits::Few(bits), _) => {
+                format!("Weights in 4 bits instead of {bits}: another file of the same model, or a smaller model")
+            }
+            (WeightBits::All, Server::Vllm) => fewer_bits(" (--quantization awq, gptq or fp8)"),
+            (WeightBits::All, Server::TextGenerationInference) => {
+                fewer_bits(" (--quantize bitsandbytes-nf4, or awq, gptq, eetq)")
+            }
+            (WeightBits::All | WeightBits::Open, _) => fewer_bits(""),
+        };
+        self.add(Lever::Quantize, text, NOT_MODEL);
+        self.join(Lever::Quantize, &[Lever::SmallerModel], "");
+        Lever::Quantize
     }
 
     fn more_cards(&mut self, server: Server) {
@@ -220,7 +234,7 @@ impl List<'_> {
             Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards * 2),
             None => format!("More cards for one model: {flag} 2"),
         };
-        self.add(Lever::MoreCards, text);
+        self.add(Lever::MoreCards, text, ALL);
     }
 
     /// A server that computes in the machine's memory, or checks it before it begins.
@@ -240,9 +254,8 @@ impl List<'_> {
         if matches!(self.case.oom.source, Source::Cgroup | Source::Scheduler) || self.case.shows(Sign::Container) {
             self.limit();
         }
-        let text = "A smaller model, or its weights in fewer bits (a 4-bit file of the same model)";
-        self.push(Lever::Quantize, text, Gain::default(), NOT_MODEL);
-        self.context_beside(Lever::Quantize, server, ", whose cache counts too");
+        let lever = self.weights_in_fewer_bits(server);
+        self.context_beside(lever, server, ", whose cache counts too");
         self.more_memory();
         self.context(server);
         self.smaller_cache(server);
@@ -251,7 +264,7 @@ impl List<'_> {
     fn context(&mut self, server: Server) {
         let Some(shorter) = server.shorter_context(&self.case) else { return };
         let text = format!("A shorter context: {shorter}; the cache of keys and values grows with it");
-        self.push(Lever::ShorterSequence, text, Gain::default(), NOT_CONTEXT);
+        self.add(Lever::ShorterSequence, text, NOT_NUMBERS);
         if let Some(fewer) = server.fewer_contexts(&self.case) {
             self.join(Lever::ShorterSequence, &[Lever::FewerRequests], &fewer);
         }
@@ -266,13 +279,13 @@ impl List<'_> {
 
     fn smaller_cache(&mut self, server: Server) {
         if let Some(text) = server.smaller_cache(&self.case) {
-            self.push(Lever::CacheType, text, Gain::default(), NOT_CONTEXT);
+            self.add(Lever::CacheType, text, NOT_NUMBERS);
         }
     }
 
     fn fewer_requests(&mut self, server: Server) {
         if let Some(text) = server.fewer_requests(&self.case) {
-            self.add(Lever::FewerRequests, text);
+            self.add(Lever::FewerRequests, text, ALL);
         }
     }
 
@@ -288,8 +301,8 @@ impl List<'_> {
             (_, Some(all)) => format!("{name} below the number that the model has, for {all} stands for all of them"),
             _ => name.to_owned(),
         };
-        let text = format!("Fewer layers on the GPU, the others on the host: {fewer}; answers come more slowly");
-        self.add(Lever::FewerLayers, text);
+        let text = format!("Fewer layers on the GPU, the others on the CPU: {fewer}; answers come more slowly");
+        self.add(Lever::FewerLayers, text, ALL);
     }
 
     fn eager_mode(&mut self, server: Server) {
@@ -300,6 +313,6 @@ impl List<'_> {
             Server::Sglang => "--disable-cuda-graph, or a smaller --cuda-graph-max-bs",
             _ => "--enforce-eager",
         };
-        self.add(Lever::EagerMode, format!("No CUDA graphs: {flag}; answers come a little more slowly"));
+        self.add(Lever::EagerMode, format!("No CUDA graphs: {flag}; answers come a little more slowly"), ALL);
     }
 }

@@ -7,10 +7,10 @@ use lowtide_core::Bytes;
 use lowtide_oom::Source;
 
 use super::case::Case;
-use super::list::List;
+use super::list::{ALL, List};
 use super::server::Server;
 use crate::cause::cache_need;
-use crate::log::Flag;
+use crate::log::{Flag, Sign, bits_of_way};
 use crate::{Cause, Lever};
 
 /// What is left beside others.
@@ -21,6 +21,17 @@ enum Room {
     TooLittle(Bytes),
     /// Some, of which no share is known.
     Unknown,
+}
+
+/// In how many bits weights are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WeightBits {
+    /// In 16, as they come.
+    All,
+    /// In 8 or fewer.
+    Few(u64),
+    /// In fewer, and nothing tells in how many.
+    Open,
 }
 
 impl Case<'_> {
@@ -38,20 +49,31 @@ impl Case<'_> {
 
     /// What one card's part of the weights takes, by the name of the model and its type.
     fn weights_of_a_card(&self, server: Server) -> Option<Bytes> {
-        let bits = self.bits_of_weights(server).unwrap_or(16);
+        let bits = match self.bits_of_weights(server) {
+            WeightBits::All => 16,
+            WeightBits::Few(bits) => bits,
+            WeightBits::Open => return None,
+        };
         let cards = self.shown(Flag::Cards).or(self.facts.log.cards.cards_of_a_model.map(u64::from)).unwrap_or(1);
         Some(Bytes(self.facts.log.named_parameters?.saturating_mul(bits) / 8 / cards.max(1)))
     }
 
-    /// In how many bits the weights are already, where that is fewer than 16.
-    pub(super) fn bits_of_weights(&self, server: Server) -> Option<u64> {
-        let way = self.facts.flags.value(Flag::Quantization).map(str::to_ascii_lowercase);
-        let is_eight = |way: &str| {
-            let eight = ["fp8", "int8", "w8a8", "eetq", "8bit", "q8_"];
-            eight.iter().any(|name| way.contains(name))
-                || way == "bitsandbytes" && server == Server::TextGenerationInference
+    /// Whether the weights of the model that is named do not fit: no batch and no share is small enough.
+    pub(super) fn weights_exceed_the_card(&self, server: Server) -> bool {
+        let is_open = self.bits_of_weights(server) == WeightBits::All && self.shows(Sign::Quantized);
+        let weights = self.weights_of_a_card(server).filter(|_| !is_open && !self.facts.log.is_group);
+        weights.zip(self.oom.capacity).is_some_and(|(weights, all)| weights.get() > all.get() / 20 * 19)
+    }
+
+    /// In how many bits the weights are already: by the name of the model, or by the way that the server was given.
+    pub(super) fn bits_of_weights(&self, server: Server) -> WeightBits {
+        let flags = self.facts.flags;
+        let of_way = |way: &str| match (way, server) {
+            ("bitsandbytes", Server::TextGenerationInference) => WeightBits::Few(8),
+            (way, _) => bits_of_way(way).map_or(WeightBits::Open, WeightBits::Few),
         };
-        way.map(|way| if is_eight(&way) { 8 } else { 4 })
+        let by_way = || flags.value(Flag::Quantization).map_or(WeightBits::All, of_way);
+        flags.number(Flag::NamedBits).map_or_else(by_way, WeightBits::Few)
     }
 
     /// The room beside others, as a share of the card where the server's flag is one.
@@ -96,7 +118,7 @@ impl List<'_> {
                     "Ask for no more than is free: {share} {}; what weights and cache need has to fit into that",
                     hundredths(percent)
                 );
-                self.add(Lever::LeaveRoom, text);
+                self.add(Lever::LeaveRoom, text, ALL);
             }
             Room::TooLittle(room) => {
                 self.join_others(&[], &format!("; no share of the card is enough beside them: they leave {room}"));
@@ -107,7 +129,7 @@ impl List<'_> {
                 let text = format!(
                     "Ask for no more than is free: a lower {share}; what weights and cache need has to fit into that"
                 );
-                self.add(Lever::LeaveRoom, text);
+                self.add(Lever::LeaveRoom, text, ALL);
             }
         }
         self.other_card();
@@ -124,7 +146,11 @@ impl List<'_> {
             Some(_) => return,
             None => format!("{share} lower by 0.05 to 0.1"),
         };
-        self.add(Lever::LeaveRoom, format!("Leave more room beside the cache: {lower}; fewer requests fit at once"));
+        self.add(
+            Lever::LeaveRoom,
+            format!("Leave more room beside the cache: {lower}; fewer requests fit at once"),
+            ALL,
+        );
     }
 
     /// A larger share, where weights and cache fit into one and nobody else holds the card.
@@ -151,7 +177,7 @@ impl List<'_> {
             }
             None => format!("A larger share of the card, where nothing else is on it: {share} up to 0.95"),
         };
-        self.add(Lever::RaiseLimit, text);
+        self.add(Lever::RaiseLimit, text, ALL);
     }
 }
 

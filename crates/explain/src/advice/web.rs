@@ -3,7 +3,7 @@
 use lowtide_oom::Source;
 
 use super::case::Case;
-use super::list::{Gain, List, NOT_MODEL};
+use super::list::{ALL, List, NOT_MODEL};
 use super::reduction::Dial;
 use crate::Lever;
 use crate::log::Flag;
@@ -32,7 +32,7 @@ impl List<'_> {
                 "Fewer worker processes: {fewer} (or WEB_CONCURRENCY), and threads for more requests at once; each process holds a \
                  copy of the model"
             );
-            self.add(Lever::FewerWorkers, text);
+            self.add(Lever::FewerWorkers, text, ALL);
             let words = "; or gunicorn's --preload, by which they share the one that was loaded before them (on the CPU; for \
                          uvicorn, -k uvicorn.workers.UvicornWorker)";
             self.join(Lever::FewerWorkers, &[Lever::LoadInPieces], words);
@@ -45,7 +45,7 @@ impl List<'_> {
     fn web_model(&mut self) {
         let text = "A smaller model, or its weights in fewer bits; where memory grows from request to request, smaller requests, and \
                     new processes after so many of them (--max-requests 500, --limit-max-requests for uvicorn)";
-        self.push(Lever::SmallerModel, text, Gain::default(), NOT_MODEL);
+        self.add(Lever::SmallerModel, text, NOT_MODEL);
         self.join(Lever::SmallerModel, &[Lever::Quantize, Lever::SmallerInput], "");
     }
 }

@@ -4,7 +4,8 @@
 use lowtide_oom::Source;
 
 use super::case::Case;
-use super::list::List;
+use super::framework::Framework;
+use super::list::{ALL, List};
 use super::reduction::reduced;
 use crate::Lever;
 use crate::facts::Key;
@@ -37,18 +38,19 @@ impl List<'_> {
                     setting.path.join(".")
                 );
                 self.offer(single(config, setting, fewer));
-                self.add(Lever::FewerWorkers, text);
+                self.add(Lever::FewerWorkers, text, ALL);
             }
             Some(_) => {}
             None => {
                 let shown = facts.log.workers.filter(|workers| *workers > 0);
+                let name = if self.case.framework() == Framework::Torch { "num_workers " } else { "" };
                 let here = match (reduced(Some(2), shown, 1), shown) {
                     (Some(fewer), Some(workers)) => format!("{fewer} instead of {workers}, or 0"),
-                    (Some(fewer), None) => format!("num_workers {fewer}, or 0"),
+                    (Some(fewer), None) => format!("{name}{fewer}, or 0"),
                     (None, _) => "0 instead of 1".to_owned(),
                 };
                 let text = format!("Fewer data workers ({here}): each holds its own copy of what it reads");
-                self.add(Lever::FewerWorkers, text);
+                self.add(Lever::FewerWorkers, text, ALL);
             }
         }
     }
@@ -77,7 +79,7 @@ impl List<'_> {
         // Who shows no stack may have been anywhere.
         let is_open = is_kill || case.shows(Sign::Batch) || case.frames.is_empty();
         if case.trains() && is_open && case.facts.batch() != Some(1) {
-            let words = "; or a smaller batch: several of them are held ahead, by each worker";
+            let words = "; or a smaller batch: several are held ahead of the step";
             self.join(lever, &[Lever::MicroBatch], words);
         }
     }
@@ -88,6 +90,7 @@ impl List<'_> {
             Lever::SmallerWriter,
             "Write rows sooner: writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map, fewer \
              processes (num_proc, preprocessing_num_workers); each holds that many rows",
+            ALL,
         );
     }
 
@@ -101,7 +104,7 @@ impl List<'_> {
             "Fewer processes for map ({fewer}): each holds the rows it has not written; and rows written sooner: \
              writer_batch_size=100 (10 for pictures or sound) and a smaller batch_size for map"
         );
-        self.add(Lever::FewerWorkers, text);
+        self.add(Lever::FewerWorkers, text, ALL);
         self.join(Lever::FewerWorkers, &[Lever::SmallerWriter], "");
     }
 
@@ -111,6 +114,7 @@ impl List<'_> {
             Lever::FewerJobs,
             "Fewer tasks side by side on a node: more CPUs or memory= asked for by each (num_cpus, ray.remote, ScalingConfig), \
              fewer workers; or a larger node",
+            ALL,
         );
         self.join(Lever::FewerJobs, &[Lever::FewerWorkers, Lever::MoreMemory], "");
     }
@@ -120,6 +124,7 @@ impl List<'_> {
             Lever::SharedMemory,
             "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), or share \
              tensors by file_system",
+            ALL,
         );
     }
 
@@ -128,10 +133,11 @@ impl List<'_> {
         self.add(
             Lever::SharedMemory,
             "Make /dev/shm larger (docker run --shm-size=8g or --ipc=host; an emptyDir of medium Memory in Kubernetes), and \
-             remove what ended runs left in it (/dev/shm/nccl-*)",
+             remove what ended runs left in it (rm /dev/shm/nccl-*, only when no job runs on the machine)",
+            ALL,
         );
         let text = "Let NCCL do without it: NCCL_SHM_DISABLE=1; ranks of a machine then talk by peer access or the network, \
                     which may be slower";
-        self.add(Lever::LeaveRoom, text);
+        self.add(Lever::LeaveRoom, text, ALL);
     }
 }

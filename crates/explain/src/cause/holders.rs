@@ -20,6 +20,8 @@ pub(super) struct Holders {
 const NEXT: u32 = 4;
 /// The same where the log shows that several processes train together.
 const NEXT_IN_GROUP: u32 = 64;
+/// The same where each has begun threads of its own meanwhile, which have numbers too.
+const OF_ONE_LAUNCH: u32 = 4096;
 
 pub(super) fn holders(oom: &Oom, reserved: Option<Bytes>, log: &Printout) -> Holders {
     let Own { used, pid, is_guess } = own(oom, reserved);
@@ -28,7 +30,9 @@ pub(super) fn holders(oom: &Oom, reserved: Option<Bytes>, log: &Printout) -> Hol
     let named = oom.processes.iter().filter(|process| Some(process.pid) != pid).map(|process| {
         let is_next = |other: &&ProcessUse| other.pid != process.pid && other.pid.abs_diff(process.pid) <= near;
         let runs_beside = log.is_group || log.cards.has_too_few_cards();
-        let is_rank = oom.processes.iter().any(|other| is_next(&other)) || runs_beside && is_alike(process.used, used);
+        let is_far = pid.is_some_and(|own| own.abs_diff(process.pid) > OF_ONE_LAUNCH);
+        let is_like_own = runs_beside && !is_far && is_alike(process.used, used);
+        let is_rank = oom.processes.iter().any(|other| is_next(&other)) || is_like_own;
         let relation = if is_rank { Relation::SameJob } else { Relation::Other };
         let known = log.cards.processes(oom.device).find(|known| known.pid == process.pid);
         Holder {

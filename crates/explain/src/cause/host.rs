@@ -55,7 +55,7 @@ pub(super) fn host(event: &Event, log: &Printout) -> Judgement {
     let mut judgement = Judgement::bare(oom, Cause::HostMemory, certainty, text);
     judgement.heap = heap;
     let is_of_a_job = matches!(oom.source, Source::Cgroup | Source::Scheduler) && !is_of_node(oom);
-    if is_of_a_job || oom.limit.is_some() || heap.is_some_and(|heap| !heap.is_open()) {
+    if is_of_a_job || oom.limit.is_some() || heap.is_some_and(OwnHeap::is_limit) {
         judgement.contributing.push(Cause::Limit);
     }
     if is_of_a_unit(event) {

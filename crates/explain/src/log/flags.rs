@@ -8,6 +8,7 @@ use lowtide_oom::Sieve;
 
 use super::narrative::is_of;
 use super::switches::is_off;
+use super::weight_names::{self, bits_of_name};
 
 /// A setting that programs have under several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) enum Flag {
     FlashAttention,
     /// How a server's weights are in fewer bits.
     Quantization,
+    /// In how many bits weights are by the name of the model.
+    NamedBits,
     /// No CUDA graphs.
     Eager,
     /// Cards for one model.
@@ -126,11 +129,6 @@ const SENTENCES: &[(&str, Flag)] = &[
     ("attention optimization: sub-quadratic", Flag::SlicedAttention),
 ];
 
-/// Parts of names of models whose weights come in fewer bits, the longer ones first.
-const NAMES_IN_FEWER_BITS: &[&str] = &[
-    "Int8", "int8", "FP8", "w8a8", "Q8_0", "AWQ", "awq", "GPTQ", "gptq", "4bit", "Int4", "int4", "w4a16", "Q4_", "IQ4_",
-];
-
 /// How llama.cpp and ollama say how many layers went to the card, and a call by which TensorFlow is kept from the cards.
 const OFFLOADED: [&str; 2] = ["layers.offload=", "offloaded "];
 const HIDES_CARDS: &str = "set_visible_devices([]";
@@ -138,7 +136,7 @@ const HIDES_CARDS: &str = "set_visible_devices([]";
 /// All words of sentences and names.
 static WORDS: Sieve = Sieve::new(|| {
     let sentences = SENTENCES.iter().map(|(words, _)| *words);
-    sentences.chain(NAMES_IN_FEWER_BITS.iter().copied()).chain(OFFLOADED).chain([HIDES_CARDS]).collect()
+    sentences.chain(weight_names::NAMES.iter().copied()).chain(OFFLOADED).chain([HIDES_CARDS]).collect()
 });
 
 impl Flags {
@@ -177,8 +175,8 @@ impl Flags {
         if line.contains(HIDES_CARDS) {
             self.set(Flag::OtherFramework, "false");
         }
-        if let Some(bits) = bits_of_a_name(line).filter(|_| self.value(Flag::Quantization).is_none()) {
-            self.set(Flag::Quantization, bits);
+        if let Some(bits) = bits_of_name(line).filter(|_| self.value(Flag::NamedBits).is_none()) {
+            self.set(Flag::NamedBits, &bits.to_string());
         }
     }
 
@@ -223,12 +221,6 @@ fn imports_another_framework(line: &str) -> bool {
     let names = code.strip_prefix("import ").or_else(|| code.strip_prefix("from ")).unwrap_or_default();
     let is_word = |word: &str| matches!(word, "torch" | "tensorflow");
     names.split(|c: char| !c.is_alphanumeric() && c != '_').any(is_word)
-}
-
-/// `Qwen2.5-7B-Instruct-AWQ`, `llama-70b.Q4_K_M.gguf`
-fn bits_of_a_name(line: &str) -> Option<&'static str> {
-    let is_in_name = |at: usize| line[..at].ends_with(['-', '.']) && line[..at].len() > 1;
-    NAMES_IN_FEWER_BITS.iter().find(|bits| line.match_indices(**bits).any(|(at, _)| is_in_name(at))).copied()
 }
 
 fn leading_digits(text: &str) -> &str {
@@ -450,8 +442,8 @@ mod tests {
             ("$ gunicorn -w 8 app:app", Flag::WebWorkers, "8"),
             ("CMD uvicorn app:app --workers 4", Flag::WebWorkers, "4"),
             ("    vectors = model.encode(texts, batch_size=256)", Flag::EncodeBatch, "256"),
-            ("vllm serve Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", Flag::Quantization, "Int8"),
-            ("llama-server -m llama-70b.Q4_K_M.gguf", Flag::Quantization, "Q4_"),
+            ("vllm serve Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8 --quantization gptq", Flag::NamedBits, "8"),
+            ("llama-server -m llama-70b.Q4_K_M.gguf", Flag::NamedBits, "4"),
             ("--tensor-parallel-size 2 --quantization awq", Flag::Quantization, "awq"),
         ] {
             assert_eq!(of(line).value(flag), Some(value), "{line}");

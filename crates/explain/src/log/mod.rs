@@ -19,6 +19,7 @@ mod switches;
 mod told_cards;
 mod told_moment;
 mod unwrapped;
+mod weight_names;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use carried::CarriedText;
@@ -33,6 +34,7 @@ pub use remark::Remark;
 pub(crate) use sharing::SharingSwitches;
 pub(crate) use sign::{Sign, Signs};
 pub(crate) use unwrapped::{Evidence, Unwrapped};
+pub(crate) use weight_names::bits_of_way;
 
 /// Every line of the threads that are kept.
 #[cfg(test)]

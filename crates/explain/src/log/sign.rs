@@ -116,6 +116,8 @@ pub(crate) enum Sign {
     VolatileGone,
     /// Host memory was pinned for the allocator to fall back on.
     Reserve,
+    /// Layers that look at their whole batch.
+    BatchNorm,
     /// Spark, whose drivers and executors are programs of Java.
     Spark,
 }

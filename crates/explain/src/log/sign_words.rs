@@ -281,6 +281,7 @@ pub(super) const WORDS: &[(Sign, &[&str])] = &[
     ),
     (Sign::LibraryLoad, &["Error loading \""]),
     (Sign::NarrowPython, &["-32\\lib\\", "-32\\Lib\\", "-32\\Scripts\\", "machine has a 4Gb address"]),
+    (Sign::BatchNorm, &["BatchNorm", "batch_norm", "batchnorm"]),
     (Sign::Torch, &["torch"]),
     (Sign::Reserve, &["of host memory pinned in", "of host memory, used", "of host memory, not used"]),
     (Sign::Tensorflow, &["tensorflow", "keras"]),

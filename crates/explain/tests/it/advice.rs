@@ -104,7 +104,7 @@ fn sentences_tell_what_the_message_does_not() {
     first_two(&format!("Full fine-tuning of a llama model fails here.\n{bare}"), &[Lever::MicroBatch, Lever::Adapters]);
     let whole =
         first_two(&format!("I train the llama without LoRA on it.\n{bare}"), &[Lever::MicroBatch, Lever::Adapters]);
-    assert!(whole.contains("Train adapters instead of all weights"), "{whole}");
+    assert!(whole.contains("Train LoRA adapters (peft) instead of all weights"), "{whole}");
     first_two(&format!("Windows with 16GB of RAM and 48GB of VRAM here.\n{bare}"), &[Lever::PageFile]);
     let driver = "RuntimeError: CUDA error: out of memory\n";
     first_two(&format!("I run it with images of (4096, 4096) pixels.\n{driver}"), &[Lever::SmallerInput]);
@@ -372,7 +372,7 @@ fn levers_come_with_their_arithmetic() {
     let adapters = "trainable params: 4,194,304 || all params: 6,738,415,616 || trainable%: 0.06\n";
     let again = self::verdict(&format!("{adapters}{log}"), &configs);
     let told: String = again.advice.iter().map(|advice| format!("{}\n", advice.text)).collect();
-    assert!(told.contains("QLoRA: hold") && !told.contains("LoRA with peft"), "{told}");
+    assert!(told.contains("QLoRA: hold") && !told.contains("adapters (peft)"), "{told}");
 }
 
 #[test]

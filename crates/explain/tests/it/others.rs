@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use lowtide_explain::{Cause, Context, HoldingKind, Lever, Verdict, explain};
+use lowtide_explain::{Cause, Context, HoldingKind, Lever, Relation, Verdict, explain};
 
 fn verdict(log: &str) -> Verdict {
     explain(log.as_bytes(), &Context::default()).into_iter().next().unwrap()
@@ -113,4 +113,36 @@ fn cards_of_amd_have_tools_of_their_own() {
         assert!(text.contains("rocm-smi") && text.contains("HIP_VISIBLE_DEVICES"), "{text}");
         assert!(!text.contains("nvidia-smi") && !text.contains("CUDA_VISIBLE"), "{text}");
     }
+}
+
+/// A card of 79 GiB of which this process has 38 and nobody is named who has the rest.
+const SHARED: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 3 has a total capacity of 79.15 \
+    GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 38.00 GiB memory in use. Of the allocated memory \
+    37.00 GiB is allocated by PyTorch, and 300.00 MiB is reserved by PyTorch but unallocated.\n";
+
+#[test]
+fn whoever_is_not_named_need_not_be_a_rank() {
+    let verdict = verdict(&format!("$ torchrun --nproc_per_node=8 train.py\n{SHARED}"));
+    let text = &verdict.advice[0].text;
+    assert!(text.starts_with("Find out who else holds") && text.contains("nvidia-smi"), "{text}");
+    assert!(text.contains("where N is a free card in nvidia-smi (3 is full), set before the launcher"), "{text}");
+}
+
+#[test]
+fn ranks_have_numbers_near_each_other() {
+    let holders = |first: u32, second: u32| {
+        let message = format!(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which \
+             512.00 MiB is free. Process {first} has 39.10 GiB memory in use. Process {second} has 39.40 GiB memory in use. Of the \
+             allocated memory 38.20 GiB is allocated by PyTorch, and 300.00 MiB is reserved by PyTorch but unallocated.\n"
+        );
+        verdict(&format!("$ torchrun --nproc_per_node=8 train.py\n[rank0]: step 3 loss 2.1\n{message}"))
+    };
+    let far = holders(812, 123_456);
+    assert!(far.holders.iter().all(|holder| holder.relation == Relation::Other), "{:?}", far.holders);
+    assert!(far.advice[0].text.starts_with("End process 123456"), "{}", far.advice[0].text);
+    let near = holders(123_400, 123_900);
+    assert!(near.holders.iter().all(|holder| holder.relation == Relation::SameJob), "{:?}", near.holders);
+    let text = &near.advice[0].text;
+    assert!(text.starts_with("Give every rank a card of its own") && text.contains("whether another job"), "{text}");
 }
