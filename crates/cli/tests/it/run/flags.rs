@@ -96,7 +96,8 @@ fn what_a_script_leaves_to_others_is_not_claimed() {
 fn a_script_that_accumulates_for_a_whole_batch_by_itself() {
     let options = "p.add_argument('--device-batch-size', dest='batch_size', type=int, default=8)\n\
                    p.add_argument('--total-batch-size', type=int, default=524288)\n";
-    let place = Place::with("train.py", &parser(options));
+    let script = format!("{}n = a.total_batch_size // (a.batch_size * 1024)\n", parser(options));
+    let place = Place::with("train.py", &script);
     let ran = place.run(&["--", "python3", "train.py"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 None\n4 None\n2 None\n"), "{}", ran.stderr);
     let first = ran.stderr.lines().next().unwrap();
