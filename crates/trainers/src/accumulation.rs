@@ -138,12 +138,17 @@ fn is_batch(value: Piece<'_>, names: &[String]) -> bool {
 
 /// Whether a library is given what one of some names stands for, or divides by itself anyway.
 fn is_handed_on(code: &Code<'_>, names: &[String]) -> bool {
+    // A class of the script's own by such a name has a loop of its own, unless it is derived from the library's.
+    let is_own = |class: &str| {
+        let is_it = |piece: &Piece<'_>| piece.kind() == "class_definition" && piece.part("name") == class;
+        code.pieces().filter(is_it).any(|piece| !piece.part("superclasses").contains("Trainer"))
+    };
     let is_given = |call: Piece<'_>| {
         let is_it = |argument: &Piece<'_>| {
             let is_its = || names.iter().any(|name| name == argument.part("name"));
             argument.kind() == "keyword_argument" && (is_one(argument.value(), names) || is_its())
         };
-        is_library(call.callee()) && call.arguments().iter().any(is_it)
+        is_library(call.callee()) && call.arguments().iter().any(is_it) && !is_own(call.callee())
     };
     LIBRARIES.iter().any(|text| code.has(text)) || code.pieces().any(is_given)
 }
@@ -207,6 +212,8 @@ mod tests {
             // What is shown.
             "loss.backward()\nrunning += loss.item()\nif i % a.grad_accum == 0: print(running / a.grad_accum)\n",
             "loss.backward()\nlog(loss=loss / a.grad_accum)\n",
+            // A class of the script's own.
+            "loss.backward()\nclass Trainer: pass\nTrainer(steps=a.grad_accum)\n",
             // What the loss is computed with.
             "criterion(out, y / a.grad_accum).backward()\n",
         ] {
@@ -235,6 +242,10 @@ mod tests {
             "loss = f(x) / a.grad_accum if train else f(x)\nself.manual_backward(loss)\n",
             "loss, y = f(x)\nloss = torch.div(loss, a.grad_accum)\nloss.backward()\n",
             "terms.append(f(x) / a.grad_accum)\nsum(terms).backward()\n",
+            "with amp.scale_loss(loss, opt) as scaled: scaled.backward()\nloss = f(x) / a.grad_accum\n",
+            "loss_scaler(loss, opt)\nother.backward()\nloss /= a.grad_accum\n",
+            "def steps(self): return self.a.grad_accum\n(loss / self.steps).backward()\n",
+            "class Own(Trainer): pass\nTrainer(accum=a.grad_accum)\nloss.backward()\n",
         ] {
             assert_eq!(why(script), Ok(Accumulation::Scales), "{script}");
         }

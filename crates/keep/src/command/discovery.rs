@@ -195,12 +195,12 @@ fn evaluation_of(preset: Preset, request: &CommandRequest, access: &Access<'_>) 
 /// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates
 /// what is missing, as Megatron's, litgpt's and nanochat's do.
 fn whole_batch(configs: &[Config], micro: &Flag) -> Option<Flag> {
-    let is_part = ["micro", "device", "gpu", "rank"].iter().any(|word| micro.name.contains(word));
+    let is_part = ["micro", "device", "gpu", "rank"].iter().any(|word| micro.spelling.contains(word));
     let whole = flag(configs, Key::UpdateBatch).ok().flatten().filter(|_| is_part)?;
     let files: Vec<&Config> = configs.iter().collect();
     let is_declared = || configs.iter().flat_map(declarations).any(|it| [&micro.name, &whole.name].contains(&&it.name));
     // Where the script is not to be seen, these two names say it.
-    let says_so = micro.name.contains("micro") && whole.name.contains("global");
+    let says_so = micro.spelling.contains("micro") && whole.spelling.contains("global");
     let accumulates = divides_whole(&files, &whole.name, &micro.name) || says_so && !is_declared();
     // Samples, or tokens, of which a sample has many: in both a multiple.
     (accumulates && whole.number.is_multiple_of(micro.number.max(1))).then_some(whole)

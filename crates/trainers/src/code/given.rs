@@ -29,7 +29,13 @@ impl Code<'_> {
     /// Every name that is given a value, in the order of the texts.
     pub(crate) fn given(&self) -> Vec<Given<'_>> {
         let functions = self.functions();
-        self.pieces().flat_map(|piece| given_by(piece, &functions)).collect()
+        let by_code = self.pieces().flat_map(|piece| given_by(piece, &functions));
+        // What a function returns goes by its name.
+        let returned = functions.iter().flat_map(|(name, all)| {
+            let values = all.iter().flat_map(|function| function.returned());
+            values.map(|value| Given { name, value, way: Way::Assigned })
+        });
+        by_code.chain(returned).collect()
     }
 }
 
@@ -82,6 +88,7 @@ pub(crate) fn is_one(value: Piece<'_>, names: &[String]) -> bool {
                     return true;
                 }
             }
+            "call" if is_named(piece.callee()) => return true,
             _ if piece.name().is_some_and(is_named) => return true,
             _ => {}
         }
@@ -105,6 +112,10 @@ fn given_by<'c>(piece: Piece<'c>, functions: &Functions<'c>) -> Vec<Given<'c>> {
     match piece.kind() {
         "assignment" => pair("left", "right").map(|(left, right)| each(left, right, Way::Assigned)),
         "for_statement" | "for_in_clause" => pair("left", "right").map(|(left, right)| each(left, right, Way::Element)),
+        // `with scale_loss(loss) as scaled:`
+        "as_pattern" => piece.children().first().zip(piece.field("alias")).map(|(value, alias)| {
+            alias.children().first().and_then(|alias| to(alias.name(), *value, Way::Assigned)).into_iter().collect()
+        }),
         "named_expression" | "default_parameter" | "typed_default_parameter" => {
             pair("name", "value").map(|(name, value)| each(name, value, Way::Assigned))
         }

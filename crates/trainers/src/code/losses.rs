@@ -10,14 +10,14 @@ use std::collections::{HashMap, HashSet};
 use lowtide_config::python::last_name;
 
 use super::given::{Given, Way};
-use super::piece::{Code, Functions, Piece, PieceId};
+use super::piece::{Code, Function, Functions, Piece, PieceId};
 
 /// Methods that compute gradients.
 const BACKWARD: [&str; 2] = ["backward", "manual_backward"];
 /// Functions that only divide.
 const DIVISIONS: [&str; 4] = ["div", "div_", "true_divide", "divide"];
 /// Functions whose value is in proportion to their arguments'.
-const PROPORTIONAL: [&str; 22] = [
+const PROPORTIONAL: [&str; 23] = [
     "sum",
     "mean",
     "stack",
@@ -28,6 +28,7 @@ const PROPORTIONAL: [&str; 22] = [
     "mul_",
     "multiply",
     "scale",
+    "scale_loss",
     "where",
     "nan_to_num",
     "float",
@@ -56,7 +57,9 @@ pub(crate) fn computes_gradients<'c>(code: &'c Code<'_>) -> Option<Piece<'c>> {
 /// What is divided by before gradients are computed, as it stands there.
 pub(crate) fn divisors<'c>(code: &'c Code<'_>, given: &[Given<'c>]) -> Vec<&'c str> {
     let mut flow = Flow::new(code, given);
-    for call in code.pieces().filter(|piece| BACKWARD.contains(&piece.callee())) {
+    // `loss_scaler(loss, optimizer)` computes gradients too.
+    let is_backward = |piece: &Piece<'_>| BACKWARD.contains(&piece.callee()) || piece.callee().contains("scaler");
+    for call in code.pieces().filter(is_backward) {
         flow.stack.extend(call.receiver());
         flow.stack.extend(call.arguments().into_iter().map(Piece::value));
     }
@@ -149,8 +152,7 @@ impl<'c> Flow<'c> {
         }
         self.stack.extend(call.receiver());
         if let Some(functions) = self.functions.get(name) {
-            let inner = functions.iter().flat_map(|function| function.body.all());
-            self.stack.extend(inner.filter(|piece| piece.kind() == "return_statement"));
+            self.stack.extend(functions.iter().flat_map(Function::returned));
             return;
         }
         let arguments = call.arguments();

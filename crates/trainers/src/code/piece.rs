@@ -35,6 +35,21 @@ pub(crate) struct Function<'c> {
     pub(crate) body: Piece<'c>,
 }
 
+impl<'c> Function<'c> {
+    /// What it returns, each time.
+    pub(crate) fn returned(&self) -> Vec<Piece<'c>> {
+        let (mut returned, mut stack) = (Vec::new(), vec![self.body]);
+        while let Some(piece) = stack.pop() {
+            match piece.kind() {
+                "function_definition" | "class_definition" | "lambda" => {}
+                "return_statement" => returned.extend(piece.children()),
+                _ => stack.extend(piece.children()),
+            }
+        }
+        returned
+    }
+}
+
 /// The functions of scripts by their names.
 pub(crate) type Functions<'c> = HashMap<&'c str, Vec<Function<'c>>>;
 
