@@ -20,4 +20,4 @@ mod yaml;
 
 pub use config::{Config, ConfigError, Scope, Setting, Syntax, unquoted};
 pub use gap::{Gap, GapKind};
-pub use number::whole_number;
+pub use number::{printed_number, whole_number};

@@ -3,7 +3,7 @@
 use lowtide_config::{Config, Setting, Syntax, whole_number};
 use lowtide_core::Bytes;
 pub(crate) use lowtide_trainers::Key;
-use lowtide_trainers::{Answer, Preset, Question, answer, candidates, flag, is_deepspeed, whole_batch};
+use lowtide_trainers::{Accumulation, Answer, Preset, Question, answer, candidates, flag, is_deepspeed, whole_batch};
 
 use crate::culprit::is_size;
 use crate::log::{Flags, Printout};
@@ -102,13 +102,19 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// How another batch is typed on the command line, where the script's flags for it are known.
+    /// How another batch is typed on the command line, where the script's flags for it are known and leave each update as it is.
     pub(crate) fn flags(&self, micro: u64, accumulation: u64) -> Option<String> {
         if self.is_nanogpt() {
             return Some(format!("--batch_size={micro} --gradient_accumulation_steps={accumulation}"));
         }
         let [batch, steps] = [Key::Batch, Key::Accumulation].map(|key| flag(self.configs, key).ok().flatten());
-        Some(format!("{} {}", batch?.with(micro), steps?.with(accumulation)))
+        let (batch, steps) = (batch?, steps?);
+        let files: Vec<&Config> = self.configs.iter().collect();
+        match lowtide_trainers::accumulation(&files, &steps.name, Some(&batch.name), &steps.name) {
+            Ok(Accumulation::Cuts) => Some(steps.with(accumulation)),
+            Ok(_) => Some(format!("{} {}", batch.with(micro), steps.with(accumulation))),
+            Err(_) => None,
+        }
     }
 
     /// Another setting with as good a claim to be this one: a list of stages, several models.

@@ -76,14 +76,20 @@ impl BatchSplit {
     /// `group`, the number of processes that share it out, where it is one to begin with.
     #[must_use]
     pub fn rungs(self, group: u64) -> Vec<Self> {
+        self.rungs_of(group, |_| true)
+    }
+
+    /// The same of those that are taken alone.
+    pub(crate) fn rungs_of(self, group: u64, is_taken: impl Fn(Self) -> bool) -> Vec<Self> {
         let effective = self.effective();
         let group = if group > 0 && self.accum.is_multiple_of(group) { group } else { 1 };
         let mut rungs = vec![self];
         let mut micro = self.micro;
         for lower in divisors(effective / group).into_iter().rev() {
-            if lower <= micro / 2 {
+            let rung = Self { micro: lower, accum: effective / lower };
+            if lower <= micro / 2 && is_taken(rung) {
                 micro = lower;
-                rungs.push(Self { micro, accum: effective / micro });
+                rungs.push(rung);
             }
         }
         rungs

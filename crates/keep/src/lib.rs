@@ -36,7 +36,7 @@ pub use chronicle::{
     CardPeak, Chronicle, Conclusion, End, EndKind, Evidence, InsideState, Peak, SCHEMA, StartRecord, batch_changed,
 };
 pub use command::checkpoint::Checkpoint;
-pub use command::discovery::{Library, NoAccumulation, RungGap};
+pub use command::gap::{Library, NoAccumulation, RungGap};
 pub use command::ladder::CommandLadder;
 pub use command::request::{CommandRequest, ConfigCopy, Launch, ResumeRequest};
 pub use command::resume::{ResumeRule, Resumption};

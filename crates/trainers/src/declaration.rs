@@ -5,7 +5,7 @@ use lowtide_config::python::{is_name, last_name, tree};
 use lowtide_config::{Config, Scope, Setting, Syntax, unquoted};
 use tree_sitter::{Node, Tree, TreeCursor};
 
-/// An option of a script's own command line that takes one value.
+/// An option of a script's own command line that takes a value.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Declaration {
@@ -19,6 +19,20 @@ pub struct Declaration {
     pub at: usize,
     /// The subcommand that alone takes it, with its other names; none where every one does.
     pub subcommands: Vec<String>,
+    /// What it takes.
+    pub takes: Takes,
+}
+
+/// What an option takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Takes {
+    /// One value.
+    One,
+    /// One of these values, as they are written.
+    OneOf(Vec<String>),
+    /// Several values, or one of several that are computed.
+    Unknown,
 }
 
 /// How a library makes flags of names.
@@ -63,9 +77,11 @@ pub fn declarations(script: &Config) -> Vec<Declaration> {
 }
 
 /// The options that each of several scripts declares, where a parser in one may be made of a class in another.
-pub(crate) fn declarations_of(scripts: &[Config]) -> Vec<(&Config, Declaration)> {
-    let parsed: Vec<(String, Spelling)> = scripts.iter().flat_map(parsed_elsewhere).collect();
-    let declared = scripts.iter().flat_map(|script| {
+pub(crate) fn declarations_of<'a>(
+    scripts: impl IntoIterator<Item = &'a Config> + Clone,
+) -> Vec<(&'a Config, Declaration)> {
+    let parsed: Vec<(String, Spelling)> = scripts.clone().into_iter().flat_map(parsed_elsewhere).collect();
+    let declared = scripts.into_iter().flat_map(|script| {
         declarations_with(script, &parsed).into_iter().map(move |declaration| (script, declaration))
     });
     declared.collect()
@@ -123,6 +139,8 @@ fn declarations_with(script: &Config, parsed: &[(String, Spelling)]) -> Vec<Decl
 struct Finder<'a> {
     text: &'a str,
     cursor: TreeCursor<'a>,
+    /// What parsers are imported under other names, with these names.
+    aliases: Vec<(&'static str, &'a str)>,
     /// Classes and functions whose fields or parameters are options.
     parsed: Vec<(&'a str, Spelling)>,
     /// What names were given so far, and the subcommand that it parses, with its other names.
@@ -148,14 +166,20 @@ pub(crate) fn subcommands(script: &Config) -> Vec<String> {
 
 impl<'a> Finder<'a> {
     fn new(text: &'a str, tree: &'a Tree) -> Self {
-        Self { text, cursor: tree.walk(), parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() }
+        let alias = |name: &'static str| {
+            let lines =
+                text.split("import ").skip(1).filter_map(move |rest| rest.strip_prefix(name)?.strip_prefix(" as "));
+            lines.map(move |rest| (name, rest.lines().next().unwrap_or_default()))
+        };
+        let aliases = PARSERS.iter().flat_map(|(name, _)| alias(name)).collect();
+        Self { text, cursor: tree.walk(), aliases, parsed: Vec::new(), parsers: Vec::new(), found: Vec::new() }
     }
 
     /// Whether a call is of a function by its name or by the one that it is imported under.
     fn is_of(&self, function: &str, name: &str) -> bool {
         match name.contains('.') {
             true => function == name,
-            false => last_name(function) == name || self.text.contains(&format!("import {name} as {function}\n")),
+            false => last_name(function) == name || self.aliases.contains(&(name, function)),
         }
     }
 
@@ -216,18 +240,36 @@ impl<'a> Finder<'a> {
         // Long ones say what they are.
         flags.sort_by_key(|flag| !flag.starts_with("--"));
         let Some(first) = flags.first() else { return };
-        let takes_a_value = match self.keyword(call, "action").map(|action| unquoted(self.slice(action))) {
-            Some(action) => action == "store",
-            None => ["is_flag", "nargs", "choices", "multiple"].iter().all(|name| self.keyword(call, name).is_none()),
-        };
-        if !takes_a_value {
+        let action = self.keyword(call, "action").map(|action| unquoted(self.slice(action)));
+        if action.is_some_and(|action| action != "store") || self.keyword(call, "is_flag").is_some() {
             return;
         }
+        let takes = self.takes(call);
         let dest = self.keyword(call, "dest").map(|dest| unquoted(self.slice(dest)).to_owned());
         let own = words.iter().find(|word| is_name(word)).cloned();
         let name = dest.or(own).unwrap_or_else(|| first.trim_start_matches('-').replace('-', "_"));
         let default = self.keyword(call, "default");
         self.push(flags, name, default, call);
+        self.found.last_mut().into_iter().for_each(|it| it.takes = takes.clone());
+    }
+
+    /// How many values an option takes, and which.
+    fn takes(&mut self, call: Node<'a>) -> Takes {
+        let nargs = self.keyword(call, "nargs").map(|nargs| unquoted(self.slice(nargs)));
+        if nargs.is_some_and(|nargs| nargs != "?") || self.keyword(call, "multiple").is_some() {
+            return Takes::Unknown;
+        }
+        // `type=click.Choice([16, 32])`
+        let made = self.keyword(call, "type").filter(|made| made.kind() == "call");
+        let choices = self.keyword(call, "choices").or_else(|| self.positional(made?, 0));
+        let Some(choices) = choices else { return Takes::One };
+        let values: Vec<Node<'a>> = choices.named_children(&mut self.cursor).collect();
+        let is_plain = |value: &Node<'a>| matches!(value.kind(), "integer" | "float" | "string" | "none");
+        let is_list = matches!(choices.kind(), "list" | "tuple" | "set");
+        match is_list && values.iter().all(is_plain) {
+            true => Takes::OneOf(values.iter().map(|value| unquoted(self.slice(*value)).to_owned()).collect()),
+            false => Takes::Unknown,
+        }
     }
 
     /// `flags.DEFINE_integer("batch_size", 64, "...")`
@@ -315,7 +357,7 @@ impl<'a> Finder<'a> {
         });
         let object = whole.child_by_field_name("function").and_then(|function| function.child_by_field_name("object"));
         let subcommands = object.map(|object| self.subcommand_of(object)).unwrap_or_default();
-        self.found.push(Declaration { flags, name, default, at: whole.start_byte(), subcommands });
+        self.found.push(Declaration { flags, name, default, at: whole.start_byte(), subcommands, takes: Takes::One });
     }
 
     /// The names among the arguments of a call, also in a tuple or a list.
@@ -385,7 +427,7 @@ mod tests {
             "\u{feff}p.add_argument('-b', \"--bs\", type=int, default=32, help='n')\np.add_argument('--x', action='store_true')\n\
              p.add_argument('--gpus', nargs='+', default=1)\np.add_argument('-a', dest='accum', type=int)\n\
              p.add_argument('data')\n",
-            &[("--bs -b", "bs", Some("32")), ("-a", "accum", None)],
+            &[("--bs -b", "bs", Some("32")), ("--gpus", "gpus", Some("1")), ("-a", "accum", None)],
         );
         check(
             "@click.command()\n@click.option('--batch-size', '-b', default=8)\n@click.option('--n', 'm', default=1)\n\
@@ -402,6 +444,22 @@ mod tests {
             "def main(bs=4, *, n: int = 2): pass\nfire.Fire(main)\n",
             &[("--bs", "bs", Some("4")), ("--n", "n", Some("2"))],
         );
+    }
+
+    #[test]
+    fn options_of_several_values_and_of_some() {
+        let takes = |words: &str| {
+            let text = format!("p.add_argument('--bs', {words})\n");
+            let config = Config::parse_as(Syntax::Python, "t.py", &text).unwrap();
+            declarations(&config)[0].takes.clone()
+        };
+        let some = |values: &[&str]| Takes::OneOf(values.iter().map(|value| (*value).to_owned()).collect());
+        assert_eq!(takes("default=4"), Takes::One);
+        assert_eq!(takes("choices=[16, 32], default=16"), some(&["16", "32"]));
+        assert_eq!(takes("choices=('a', None)"), some(&["a", "None"]));
+        for words in ["nargs='+'", "choices=range(1, 9)", "choices=[N, 4]", "multiple=True"] {
+            assert_eq!(takes(words), Takes::Unknown, "{words}");
+        }
     }
 
     #[test]

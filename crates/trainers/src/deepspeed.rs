@@ -21,3 +21,10 @@ pub fn whole_batch(config: &Config) -> Option<&Setting> {
     let is_whole = |setting: &&Setting| setting.path == ["train_batch_size"] && setting.value != AUTO;
     config.settings.iter().find(is_whole).filter(|_| is_deepspeed(config))
 }
+
+/// DeepSpeed's numbers for one device that are plain ones.
+pub(crate) fn fixed_numbers(config: &Config) -> impl Iterator<Item = &Setting> {
+    const NAMES: [&str; 2] = ["train_micro_batch_size_per_gpu", "gradient_accumulation_steps"];
+    let is_it = |setting: &&Setting| NAMES.iter().any(|name| setting.path == [*name]) && setting.value != AUTO;
+    config.settings.iter().filter(is_it)
+}

@@ -1,7 +1,7 @@
 //! Variables of the environment that a script reads its batch from.
 
 use lowtide_config::python::is_name;
-use lowtide_config::{Config, Syntax};
+use lowtide_config::{Config, Syntax, unquoted, whole_number};
 
 use crate::{Key, key_of_option};
 
@@ -42,9 +42,16 @@ fn read_in(line: &str) -> impl Iterator<Item = Variable> {
 fn variable_at(text: &str) -> Option<Variable> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let (name, rest) = text[1..].split_once(quote)?;
-    let default = rest.trim_start().strip_prefix(',').map(|rest| rest.trim_start().trim_start_matches(['"', '\'']));
-    let digits = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
-    is_name(name).then(|| Variable { name: name.to_owned(), default: default.and_then(digits) })
+    let default = rest.trim_start().strip_prefix(',').and_then(default_of);
+    is_name(name).then(|| Variable { name: name.to_owned(), default })
+}
+
+/// A plain number that stands before the end of a call, in quotes or not: `"32")`, `8 * 4)`.
+fn default_of(text: &str) -> Option<u64> {
+    let value = text[..text.find([')', ','])?].trim();
+    let plain = unquoted(value);
+    // In quotes nothing is computed.
+    whole_number(plain).filter(|_| plain == value || !plain.contains('*'))
 }
 
 #[cfg(test)]
@@ -65,5 +72,26 @@ mod tests {
         assert_eq!(told("b = environ[ 'BS' ]\nc = environ['BS']\n", Key::Batch), named("BS", None));
         assert_eq!(told("a, b = environ['BS'], environ['BATCH_SIZE']\n", Key::Batch), None);
         assert_eq!(told("b = os.environ.get(name, 4)\n", Key::Batch), None);
+    }
+
+    #[test]
+    fn defaults_that_are_plain_numbers() {
+        for (default, number) in [
+            ("32", Some(32)),
+            ("'1_024' ", Some(1024)),
+            ("8 * 4", Some(32)),
+            ("'8 * 4'", None),
+            ("2 ** 5", None),
+            ("8 + 4", None),
+            ("1 << 5", None),
+            ("32.0", None),
+            ("BATCH", None),
+            ("f(8)", None),
+        ] {
+            let script = format!("b = int(os.environ.get('BS', {default}))\n");
+            let script = Config::parse_as(Syntax::Python, "t.py", &script).unwrap();
+            let expected = Some(Variable { name: "BS".to_owned(), default: number });
+            assert_eq!(variable(&script, Key::Batch), expected, "{default}");
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! The flag by which a number is given to a script: one that it declares, or one that is on its command line.
 
 use lowtide_config::command::words;
+use lowtide_config::python::last_name;
 use lowtide_config::{Config, Gap, Scope, Setting, Syntax, whole_number};
 
 use crate::answer::place;
-use crate::declaration::{declarations_of, subcommands};
-use crate::{Answer, Declaration, Key, Question, answer, key_of_option, key_of_path};
+use crate::config_file::{Overriding, overriding};
+use crate::declaration::{Takes, declarations_of, subcommands};
+use crate::{Answer, Declaration, Key, Question, answer, divides_whole, key_of_option, key_of_path};
 
 /// A flag of a script, and the number that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +16,21 @@ pub struct Flag {
     pub spelling: String,
     /// On the command line, or by default.
     pub number: u64,
+    /// What the script calls its value.
+    pub name: String,
+    /// The numbers that it takes; any where that is empty.
+    pub choices: Vec<u64>,
 }
 
 impl Flag {
+    /// A flag that takes any number.
+    #[must_use]
+    pub fn new(spelling: impl Into<String>, number: u64) -> Self {
+        let spelling: String = spelling.into();
+        let name = spelling.trim_start_matches(['-', '+']).rsplit('.').next().unwrap_or_default().replace('-', "_");
+        Self { spelling, number, name, choices: Vec::new() }
+    }
+
     /// The flag with another value, as it is typed.
     #[must_use]
     pub fn with(&self, value: impl std::fmt::Display) -> String {
@@ -62,14 +76,30 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
             gap.text
         ));
     }
+    if let Some((script, it)) = declared.iter().find(|(_, it)| it.takes == Takes::Unknown) {
+        let at = place(script, it.at);
+        return unknown(format!("{at}: {} takes several values, or some that are not read", it.flags[0]));
+    }
+    let known = |flag: Flag| {
+        let numbers = |it: &Declaration| match &it.takes {
+            Takes::OneOf(values) => values.iter().filter_map(|value| whole_number(value)).collect(),
+            _ => Vec::new(),
+        };
+        Ok(Some(Flag { name: first.name.clone(), choices: numbers(first), ..flag }))
+    };
+    let overriding = overriding(configs);
+    let set_elsewhere = |it: &Overriding| unknown(format!("{}: {} may be set by `{}`", it.at, first.flags[0], it.text));
     let every = || declared.iter().flat_map(|(_, it)| &it.flags);
     let typed = lines().rev().find_map(|line| {
         let own = line.settings.iter().rev().filter(|setting| setting.scope == Scope::File);
         own.filter_map(|setting| Some((setting, every().find(|flag| is_typed(setting, flag))?))).next()
     });
     if let Some((typed, flag)) = typed {
+        if let Some(it) = overriding.iter().find(|it| it.wins) {
+            return set_elsewhere(it);
+        }
         let is_whole = flag.len() == spelled(typed).len();
-        return number_of(typed, if is_whole { flag.clone() } else { spelled(typed) }).map(Some);
+        return number_of(typed, if is_whole { flag.clone() } else { spelled(typed) }).and_then(known);
     }
     let files = configs.iter().filter(|config| !matches!(config.syntax, Syntax::Command | Syntax::Python));
     if let Some(file) =
@@ -77,6 +107,18 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
     {
         return unknown(format!("{} may be set in {}", first.flags[0], file.name));
     }
+    if let Some(it) = overriding.first() {
+        return set_elsewhere(it);
+    }
+    match default_of(&declared) {
+        Ok(number) => known(Flag::new(first.flags[0].clone(), number)),
+        Err(why) => unknown(why),
+    }
+}
+
+/// The default of an option that is declared, once or several times alike.
+fn default_of(declared: &[(&Config, Declaration)]) -> Result<u64, String> {
+    let (script, first) = &declared[0];
     let defaults: Vec<(&Config, &Setting)> = declared
         .iter()
         .flat_map(|(script, it)| {
@@ -87,18 +129,16 @@ pub fn flag(configs: &[Config], key: Key) -> Result<Option<Flag>, UnknownFlag> {
             it.default.iter().chain(renewed).map(move |setting| (*script, setting))
         })
         .collect();
-    let (spelling, at) = (first.flags[0].clone(), place(script, first.at));
+    let (spelling, at) = (&first.flags[0], place(script, first.at));
     let Some((_, default)) = defaults.first() else {
-        return unknown(format!("{at}: {spelling} has no default, and is not on the command line"));
+        return Err(format!("{at}: {spelling} has no default, and is not on the command line"));
     };
     if let Some((other_script, other)) = defaults.iter().find(|(_, other)| other.value != default.value) {
         let (other_at, other) = (place(other_script, other.span.start), &other.value);
-        return unknown(format!("{at}: {spelling} is `{}`, and `{other}` in {other_at}", default.value));
+        return Err(format!("{at}: {spelling} is `{}`, and `{other}` in {other_at}", default.value));
     }
-    match whole_number(&default.value) {
-        Some(number) => Ok(Some(Flag { spelling, number })),
-        None => unknown(format!("{at}: {spelling} is `{}`, no plain whole number", default.value)),
-    }
+    let none = || format!("{at}: {spelling} is `{}`, no plain whole number", default.value);
+    whole_number(&default.value).ok_or_else(none)
 }
 
 /// The options that scripts declare for something.
@@ -117,12 +157,9 @@ fn declared(configs: &[Config], key: Key) -> Vec<(&Config, Declaration)> {
     // Of two batches of which the script divides one by the other, one is computed at once and the other is that of a
     // whole step: `steps = batch_size // micro_batch_size`.
     let batches = about(Key::Batch);
-    let divides = |script: &Config, whole: &str, part: &str| {
-        let text: String = script.text.chars().filter(|c| !c.is_whitespace()).collect();
-        text.replace("args.", "").contains(&format!("{whole}//{part}"))
-    };
-    let is_whole = |(script, whole): &(&Config, Declaration)| {
-        batches.iter().any(|(_, part)| part.name != whole.name && divides(script, &whole.name, &part.name))
+    let scripts: Vec<&Config> = configs.iter().collect();
+    let is_whole = |(_, whole): &(&Config, Declaration)| {
+        batches.iter().any(|(_, part)| part.name != whole.name && divides_whole(&scripts, &whole.name, &part.name))
     };
     let (wholes, parts): (Vec<_>, Vec<_>) = batches.iter().cloned().partition(is_whole);
     if key == Key::Batch { parts } else { [wholes, about(key)].concat() }
@@ -194,7 +231,7 @@ fn spelled(setting: &Setting) -> String {
 
 fn number_of(typed: &Setting, spelling: String) -> Result<Flag, UnknownFlag> {
     match whole_number(&typed.value) {
-        Some(number) => Ok(Flag { spelling, number }),
+        Some(number) => Ok(Flag::new(spelling, number)),
         None => {
             let why = format!("{spelling} is `{}`, no plain whole number", typed.value);
             Err(UnknownFlag { why, flags: vec![spelling] })
@@ -207,8 +244,26 @@ fn changed<'a>(script: &'a Config, declaration: &Declaration) -> Option<&'a Gap>
     script.gaps.iter().find(|gap| {
         let is_it = gap.scope == Scope::Member && gap.path == [declaration.name.clone()];
         // A member of a class has a name of its own, and what stands in quotes is an argument for somebody.
-        is_it && !gap.text.starts_with("self.") && !gap.text.starts_with(['"', '\''])
+        let is_its = is_it && !gap.text.starts_with("self.") && !gap.text.starts_with(['"', '\'']);
+        is_its && !is_cut(script, gap)
     })
+}
+
+/// Whether a batch is changed to what accumulation leaves of it, which is asked for on its own: `args.batch //= args.accum`.
+fn is_cut(script: &Config, gap: &Gap) -> bool {
+    let line = script.text[gap.at..].lines().next().unwrap_or_default();
+    let Some((target, value)) = line.split_once('=') else { return false };
+    let (target, is_augmented) = match target.trim_end().strip_suffix("//") {
+        Some(target) => (target.trim(), true),
+        None => (target.trim(), false),
+    };
+    let value = value.split('#').next().unwrap_or_default().trim();
+    let value = value.strip_prefix("int(").and_then(|value| value.strip_suffix(')')).unwrap_or(value);
+    let (whole, steps) = match is_augmented {
+        true => (target, value),
+        false => value.split_once("//").or_else(|| value.split_once('/')).unwrap_or((value, "")),
+    };
+    whole.trim() == target && key_of_option(last_name(steps)) == Some(Key::Accumulation)
 }
 
 #[cfg(test)]
@@ -249,6 +304,9 @@ mod tests {
         let changed = format!("{PARSER}args.batch_size = args.batch_size // world\nself.grad_accum = f(x)\n");
         let why = "t.py, line 5: batch_size is changed by the script: `args.batch_size = args.batch_size // world`";
         check(&changed, "python t.py", [Err(why), one]);
+        for cut in ["a.batch_size //= a.grad_accum", "a.batch_size = int(a.batch_size / a.grad_accum)  # each"] {
+            check(&format!("{PARSER}{cut}\n"), "python t.py", [Ok(Some(("--batch-size", 32))), one]);
+        }
         let two = format!("{PARSER}p.add_argument('--micro-batch-size', default=2)\n");
         let why = "both --batch-size (t.py, line 1) and --micro-batch-size (t.py, line 5) may be meant";
         check(&two, "python t.py -b 4", [Err(why), one]);
@@ -267,12 +325,79 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_is_no_number() {
+        check("x = 1\n", "t -m bs=128,256", [Err("bs is `128,256`, no plain whole number"), Ok(None)]);
+    }
+
+    #[test]
+    fn options_of_several_values_or_of_some() {
+        let several = PARSER.replace("default=32", "default=[32], nargs='+'");
+        let why = "t.py, line 1: --batch-size takes several values, or some that are not read";
+        check(&several, "python t.py --batch-size 32 64", [Err(why), Ok(Some(("--grad-accum", 1)))]);
+        let some = PARSER.replace("default=32", "default=32, choices=[16, 32, 64]");
+        let script = Config::parse_as(Syntax::Python, "t.py", &some).unwrap();
+        assert_eq!(flag(&[script], Key::Batch).unwrap().unwrap().choices, [16, 32, 64]);
+    }
+
+    #[test]
+    fn defaults_that_a_file_may_override() {
+        let both = |script: &str, why: &str, typed: bool| {
+            let script = format!("{PARSER}p.add_argument('--config', default='base.toml')\n{script}\n");
+            let [batch, steps] = ["--batch-size", "--grad-accum"].map(|flag| format!("t.py, line 6: {flag} {why}"));
+            check(&script, "python t.py", [Err(&batch), Err(&steps)]);
+            let expected = if typed { Ok(Some(("-b", 8))) } else { Err(batch.as_str()) };
+            check(&script, "python t.py -b 8", [expected, Err(&steps)]);
+        };
+        both(
+            "p.set_defaults(**load(open(known.config)))",
+            "may be set by `p.set_defaults(**load(open(known.config)))`",
+            true,
+        );
+        let looped = "for k, v in load(args.config).items(): setattr(args, k, v)";
+        both(looped, "may be set by `setattr(args, k, v)`", false);
+        both("vars(args).update(load(args.config))", "may be set by `vars(args).update(load(args.config))`", false);
+        both(
+            "args.__dict__.update(load(args.config))",
+            "may be set by `args.__dict__.update(load(args.config))`",
+            false,
+        );
+        both("for k, v in d.items(): vars(args)[k] = v", "may be set by `vars(args)[k] = v`", false);
+        both(
+            "o = ArgumentParser(default_config_files=['a.yaml'])",
+            "may be set by `default_config_files=['a.yaml']`",
+            true,
+        );
+    }
+
+    #[test]
+    fn what_overrides_nothing() {
+        let known = [Ok(Some(("--batch-size", 32))), Ok(Some(("--grad-accum", 1)))];
+        for script in [
+            // Nobody names a file.
+            "p.add_argument('--config', default='')\nif args.config:\n    p.set_defaults(**load(open(args.config)))\n",
+            "p.add_argument('-c', '--config')\nif args.config is not None: vars(args).update(load(args.config))\n",
+            // The options themselves, and something else's.
+            "for k, v in vars(args).items(): setattr(args, k, f(v))\n",
+            "for k, v in vars(args).items(): setattr(config, k, v)\n",
+            "setattr(args, 'lr', 3)\np.set_defaults(lr=4)\nmetrics.update(a=3)\n",
+        ] {
+            check(&format!("{PARSER}{script}"), "python t.py", known);
+        }
+        let file = "p.add_argument('--config')\np.set_defaults(**load(open(a.config)))\n";
+        let other = "p.add_argument('--config')\nvars(args).update(load(open(args.config)))\n";
+        let why = Err("--batch-size may be set in c.yaml");
+        for script in [file, other] {
+            check(&format!("{PARSER}{script}"), "python t.py --config c.yaml", [why, known[1]]);
+        }
+    }
+
+    #[test]
     fn a_batch_that_is_divided_into_another() {
         let script = "def train(batch_size: int = 128, micro_batch_size: int = 4):\n    steps = batch_size // micro_batch_size\n\
                       fire.Fire(train)\n";
         check(script, "python t.py", [Ok(Some(("--micro_batch_size", 4))), Ok(None)]);
         let whole = flag(&[Config::parse_as(Syntax::Python, "t.py", script).unwrap()], Key::UpdateBatch);
-        assert_eq!(whole, Ok(Some(Flag { spelling: "--batch_size".to_owned(), number: 128 })));
+        assert_eq!(whole, Ok(Some(Flag::new("--batch_size", 128))));
     }
 
     #[test]
@@ -298,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_flag_as_it_is_typed() {
-        let typed = |spelling: &str| Flag { spelling: spelling.to_owned(), number: 1 }.with(4);
+        let typed = |spelling: &str| Flag::new(spelling, 1).with(4);
         assert_eq!([typed("--bs"), typed("-b"), typed("a.bs")], ["--bs=4", "-b 4", "a.bs=4"]);
     }
 }

@@ -3,9 +3,11 @@
 use lowtide_config::python::is_name;
 use lowtide_config::{Config, Gap, Scope, Setting, whole_number};
 
+use crate::accumulation::scales;
 use crate::answer::place;
-use crate::training_loop::{counted_by, is_divided_by};
-use crate::{Answer, Key, Preset, Question, answer, candidates, key_of, key_of_option};
+use crate::code::{Code, counted_by, has_word};
+use crate::preset::{is_arguments, is_library};
+use crate::{Accumulation, Answer, Key, Preset, Question, accumulation, answer, candidates, key_of, key_of_option};
 
 /// What a script says of its own batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,26 +72,6 @@ impl Slot {
     }
 }
 
-/// Classes of arguments of Hugging Face's trainers.
-fn is_arguments(owner: &str) -> bool {
-    owner.ends_with("TrainingArguments") || TRL.contains(&owner)
-}
-
-const TRL: [&str; 12] = [
-    "SFTConfig",
-    "DPOConfig",
-    "GRPOConfig",
-    "PPOConfig",
-    "RLOOConfig",
-    "KTOConfig",
-    "ORPOConfig",
-    "CPOConfig",
-    "RewardConfig",
-    "BCOConfig",
-    "GKDConfig",
-    "OnlineDPOConfig",
-];
-
 /// What a script says of its own batch, by constants and arguments of calls.
 #[must_use]
 pub fn hard_coded(script: &Config) -> SourceBatch {
@@ -135,10 +117,16 @@ pub fn hard_coded_steps(script: &Config) -> Result<Option<(u64, Slot)>, String> 
 pub(crate) fn steps_for(script: &Config, users: &[&Config]) -> Found {
     let call = trainer_call(script).map(|(call, name)| (call, name, Some(1)));
     let found = slot(script, Question::Key(Key::Accumulation), call)?.or_else(|| looped(script));
-    let is_used = |slot: &Slot| is_used(script, slot) || users.iter().any(|user| is_used_in(user, slot.name()));
-    let Some((accum, slot)) = found.as_ref().filter(|(_, slot)| !is_used(slot)) else { return Ok(found) };
+    let Some((accum, slot)) = found.as_ref().filter(|(_, slot)| !is_librarys(&slot.setting)) else { return Ok(found) };
+    let files = if users.is_empty() { vec![script] } else { users.to_vec() };
     let (at, name) = (place(script, slot.setting.span.start), slot.name());
-    Err(format!("{at}: the loss is not divided by {name} ({accum}), so that another would change the gradients"))
+    let shown = format!("{name} ({accum})");
+    match accumulation(&files, name, None, &shown)? {
+        Accumulation::Scales | Accumulation::Cuts => Ok(found),
+        Accumulation::Unseen => {
+            Err(format!("{at}: the loss is not divided by {shown}, so that another would change the gradients"))
+        }
+    }
 }
 
 fn both(script: &Config, users: &[&Config], micro: Found, accum: impl FnOnce(&Slot) -> Found) -> SourceBatch {
@@ -247,9 +235,10 @@ fn quotient(script: &Config, is_it: impl Fn(&[String]) -> bool) -> Option<(u64, 
     (part > 0 && whole.is_multiple_of(part)).then(|| (whole / part, Slot::of(setting)))
 }
 
-/// The place of a number that the loop accumulates by, whatever it is called: it counts up to it, and divides the loss by it.
+/// The place of a number that the loop accumulates by, whatever it is called: it counts up to it before an update, and divides
+/// the loss by it.
 fn looped(script: &Config) -> Option<(u64, Slot)> {
-    let names = counted_by(script).into_iter().filter(|name| is_divided_by(script, name));
+    let names = counted_by(&Code::read([script])).into_iter().filter(|name| scales(&[script], name));
     let mut found = names.filter_map(|name| {
         let is_it = |path: &[String]| path == [name.clone()];
         let plain = || {
@@ -308,28 +297,10 @@ fn trainer_call(script: &Config) -> Option<(&Setting, &'static str)> {
     Some((call, "gradient_accumulation_steps"))
 }
 
-/// Whether more accumulation means as much: a library's own argument, or a number that the loss is divided by.
-fn is_used(script: &Config, slot: &Slot) -> bool {
-    is_librarys(&slot.setting) || is_used_in(script, slot.name())
-}
-
-/// Whether a number by this name is handed to a library, or the loss is divided by it.
-fn is_used_in(script: &Config, name: &str) -> bool {
-    let is_passed = |setting: &Setting| {
-        let about = setting.name().and_then(key_of).is_some_and(|(key, _)| key == Key::Accumulation);
-        about && is_librarys(setting) && setting.value.rsplit('.').next() == Some(name)
-    };
-    script.settings.iter().any(is_passed) || is_divided_by(script, name)
-}
-
 /// Whether a setting is an argument that a library accumulates by.
 fn is_librarys(setting: &Setting) -> bool {
     let owner = setting.owner.as_deref().filter(|_| setting.scope == Scope::Call).unwrap_or_default();
-    is_arguments(owner) || ["Trainer", "Accelerator", "GradientAccumulationPlugin"].contains(&owner)
-}
-
-pub(crate) fn has_word(text: &str, name: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
+    is_library(owner)
 }
 
 /// Whether a constant is more than written down: its name stands somewhere else too.
@@ -456,6 +427,8 @@ mod tests {
             text,
             Err("t.py, line 2: the loss is not divided by ACCUM_STEPS (4), so that another would change the gradients"),
         );
+        let handed = format!("{text}def train(steps): (loss / steps).backward()\ntrain(ACCUM_STEPS)\n");
+        check(&handed, Ok((32, 4, &handed.replace("32 ", "16 ").replace("= 4", "= 8"))));
         check(
             "def main():\n    batch_size = 8\n    accum_steps = 2\n    d = DataLoader(x, batch_size=batch_size)\n    loss /= accum_steps\n",
             Ok((
@@ -469,7 +442,7 @@ mod tests {
     #[test]
     fn what_the_loop_accumulates_by_whatever_it_is_called() {
         let both = |text: &str| format!("{text}d = DataLoader(x, batch_size=B)\nprint(B, N)\n");
-        let uses = "loss = loss / N\nif (i + 1) % N == 0: opt.step()\n";
+        let uses = "loss = loss / N\nloss.backward()\nif (i + 1) % N == 0: opt.step()\n";
         check(&both(&format!("B = 16\nN = 2\n{uses}")), Ok((16, 2, &both(&format!("B = 8\nN = 4\n{uses}")))));
         check(&both(&format!("B = 16\nN = 2\n{}", uses.replace("loss / N", "loss"))), Err("B 16 alone"));
         let whole = |micro: u64, steps: &str| {
@@ -479,8 +452,23 @@ mod tests {
             )
         };
         check(&whole(16, "TOTAL_BATCH // MICRO_BATCH"), Ok((16, 2, &whole(8, "4"))));
-        let local = "def main():\n    n = 2\n    d = DataLoader(x, batch_size=16)\n    loss /= n\n    if i % n == 0: opt.step()\n";
+        let local = "def main():\n    n = 2\n    d = DataLoader(x, batch_size=16)\n    loss /= n\n    loss.backward()\n    \
+                     if i % n == 0: opt.step()\n";
         check(local, Ok((16, 2, &local.replace("16", "8").replace("n = 2", "n = 4"))));
+    }
+
+    /// What is only counted up to, and divides something else, is no accumulation.
+    #[test]
+    fn an_interval_of_logging_or_a_number_of_classes_is_no_accumulation() {
+        let head = "B = 64\nN = 100\nd = DataLoader(x, batch_size=B)\nprint(B, N)\n";
+        for uses in [
+            "loss.backward()\nopt.step()\nshown += loss.item()\nif i % N == N - 1: print(shown / N)\n",
+            "loss.backward()\nopt.step()\nif i % N == 0:\n    avg = shown / N\n    scheduler.step()\n",
+            "(loss / N).backward()\nopt.step()\nif i % N == 0: print(loss)\n",
+            "smooth = 1.0 / N\nloss = criterion(x, y, smooth)\nloss.backward()\nif i % N == 0: opt.step()\n",
+        ] {
+            check(&format!("{head}{uses}"), Err("B 64 alone"));
+        }
     }
 
     #[test]

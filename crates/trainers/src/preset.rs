@@ -4,6 +4,7 @@ use lowtide_config::command::{Word, is_python, words};
 use lowtide_config::{Config, Scope, Setting, Syntax};
 
 use crate::answer::{answer, place};
+use crate::declaration::declarations_of;
 use crate::{Answer, Key, Question};
 
 /// Trainers whose flags are known.
@@ -70,20 +71,47 @@ impl Preset {
     /// The trainer whose flags these configurations show, by the command lines and scripts among them.
     #[must_use]
     pub fn find(configs: &[Config]) -> Option<Self> {
-        let of = |syntax| configs.iter().filter(move |config| config.syntax == syntax);
+        Self::typed(configs).filter(|preset| !preset.is_foreign_to(configs)).or_else(|| Self::marked(configs))
+    }
+
+    /// The trainer whose flags are typed, if they are its own.
+    pub(crate) fn typed(configs: &[Config]) -> Option<Self> {
+        let lines = || configs.iter().filter(|config| config.syntax == Syntax::Command);
         let typed = |is_it: &dyn Fn(&str) -> bool| {
             let named = |word: &Word| is_it(&word.text.split('=').next().unwrap_or_default().replace('-', "_"));
-            of(Syntax::Command).any(|config| words(&config.text).iter().any(named))
+            lines().any(|config| words(&config.text).iter().any(named))
         };
         if typed(&|name| name == "__per_device_train_batch_size") {
-            return Some(Self::HuggingFace);
+            Some(Self::HuggingFace)
+        } else if typed(&|name| name == "__data.batch_size" || name.starts_with("__trainer.")) {
+            Some(Self::Lightning)
+        } else {
+            None
         }
-        if typed(&|name| name == "__data.batch_size" || name.starts_with("__trainer.")) {
-            return Some(Self::Lightning);
+    }
+
+    /// The trainer whose marks a script has.
+    pub(crate) fn marked(configs: &[Config]) -> Option<Self> {
+        let scripts = || configs.iter().filter(|config| config.syntax == Syntax::Python);
+        [Self::NanoGpt, Self::Lightning, Self::HuggingFace]
+            .into_iter()
+            .find(|preset| scripts().any(|script| preset.marks().iter().all(|mark| script.text.contains(mark))))
+    }
+
+    /// Whether scripts parse their command line themselves, and not by this trainer.
+    pub(crate) fn is_foreign_to(self, configs: &[Config]) -> bool {
+        let scripts = || configs.iter().filter(|config| config.syntax == Syntax::Python);
+        let has = |marks: &[&str]| scripts().any(|script| marks.iter().any(|mark| script.text.contains(mark)));
+        match self {
+            // An option of its own for the batch, and none for accumulation.
+            Self::HuggingFace if !has(&["HfArgumentParser", "TrlParser"]) => {
+                let declared: Vec<String> = declarations_of(configs).into_iter().map(|(_, it)| it.name).collect();
+                let [batch, steps] = self.keys().map(|key| declared.iter().any(|name| name == key));
+                batch && !steps
+            }
+            Self::Lightning => has(&PARSERS) && !has(&["lightning", "LightningCLI"]),
+            Self::HuggingFace | Self::NanoGpt => false,
         }
-        [Self::NanoGpt, Self::Lightning, Self::HuggingFace].into_iter().find(|preset| {
-            of(Syntax::Python).any(|script| preset.marks().iter().all(|mark| script.text.contains(mark)))
-        })
     }
 
     /// What configurations say of the micro-batch or of accumulation, by the trainer's own name for it; nothing is
@@ -126,6 +154,50 @@ impl Preset {
     }
 }
 
+/// What scripts have that parse their command line themselves.
+const PARSERS: [&str; 9] = [
+    "ArgumentParser(",
+    "tyro.cli(",
+    "hydra.main(",
+    "from_cli(",
+    "draccus.",
+    "pyrallis.",
+    "simple_parsing",
+    "chz.entrypoint(",
+    "sys.argv",
+];
+/// Classes of arguments of Hugging Face's trainers that are not called so.
+const ARGUMENTS: [&str; 12] = [
+    "SFTConfig",
+    "DPOConfig",
+    "GRPOConfig",
+    "PPOConfig",
+    "RLOOConfig",
+    "KTOConfig",
+    "ORPOConfig",
+    "CPOConfig",
+    "RewardConfig",
+    "BCOConfig",
+    "GKDConfig",
+    "OnlineDPOConfig",
+];
+
+/// Whether a class has the arguments of one of Hugging Face's trainers.
+pub(crate) fn is_arguments(class: &str) -> bool {
+    class.ends_with("TrainingArguments") || ARGUMENTS.contains(&class)
+}
+
+/// Whether a line of a script has the arguments of one of Hugging Face's trainers.
+pub(crate) fn makes_arguments(line: &str) -> bool {
+    let is_made = |class: &&str| line.split(*class).skip(1).any(|rest| rest.starts_with('('));
+    line.contains("TrainingArguments") || ARGUMENTS.iter().any(is_made)
+}
+
+/// Whether a class or its arguments accumulate gradients by themselves.
+pub(crate) fn is_library(class: &str) -> bool {
+    is_arguments(class) || ["Trainer", "Accelerator", "GradientAccumulationPlugin"].contains(&class)
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
@@ -163,6 +235,14 @@ mod tests {
             ),
             "lit.py" => Some("LightningCLI(Net, Data)\n".to_owned()),
             "hf.py" => Some("HfArgumentParser(TrainingArguments)\n".to_owned()),
+            "tyro.py" => Some("config = tyro.cli(Config)\n".to_owned()),
+            "plain.py" => Some("p.add_argument('--per_device_train_batch_size', default=4)\n".to_owned()),
+            "both.py" => Some(
+                "p.add_argument('--per_device_train_batch_size', default=4)\n\
+                 p.add_argument('--gradient_accumulation_steps', default=1)\n"
+                    .to_owned(),
+            ),
+            "beside.py" => Some("import plain\nplain.parse()\n".to_owned()),
             _ => None,
         }
     }
@@ -264,6 +344,11 @@ mod tests {
             ),
             ("python lit4.py fit --config fit.yaml", "lightning 32 x 4 in 1"),
             ("python other.py --batch_size=3", "none"),
+            // The script itself says whose flags they are.
+            ("python tyro.py --trainer.max-steps 9 --data.batch-size 32", "none"),
+            ("python plain.py --per_device_train_batch_size 2", "none"),
+            ("python beside.py --per_device_train_batch_size 2", "none"),
+            ("python both.py --per_device_train_batch_size 2", "hf 2 x 1 in 1"),
             ("true", "none"),
         ];
         for (command, expected) in cases {

@@ -6,7 +6,7 @@
 use lowtide_config::python::{last_name, tree};
 use tree_sitter::Node;
 
-use crate::nodes::all;
+use crate::nodes::{all, children};
 
 /// The one call that begins the training, which takes a checkpoint by a keyword that it does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,16 @@ pub(crate) struct TrainerCall {
     end: usize,
     /// Its arguments.
     arguments: String,
+    /// How many of them have no name; all that may be, where one stands for others: `*arguments`, `**named`.
+    unnamed: usize,
+}
+
+impl TrainerCall {
+    /// Whether it has a keyword already, or an argument in its place.
+    fn has(&self, keyword: &str) -> bool {
+        let place = if keyword == "ckpt_path" { 4 } else { 0 };
+        self.arguments.contains(keyword) || self.unnamed > place
+    }
 }
 
 /// The calls of a trainer's method in a script, in their order.
@@ -58,7 +68,7 @@ impl ResumeCall {
         let [call] = calls.as_slice() else { return None };
         let shown = if call.arguments.is_empty() { "" } else { "..." };
         let call_text = format!("{}.{method}({shown})", call.receiver);
-        (!call.arguments.contains(keyword)).then_some(Self { call: call_text, keyword, caveat, method })
+        (!call.has(keyword)).then_some(Self { call: call_text, keyword, caveat, method })
     }
 
     /// A text of the script in which the call resumes; `None` where the call is not in it, or the path is no plain text.
@@ -66,7 +76,7 @@ impl ResumeCall {
     pub fn applied(&self, script: &str, checkpoint: &str) -> Option<String> {
         let calls = trainer_calls(script, self.method);
         let [call] = calls.as_slice() else { return None };
-        if call.arguments.contains(self.keyword) || checkpoint.chars().any(char::is_control) {
+        if call.has(self.keyword) || checkpoint.chars().any(char::is_control) {
             return None;
         }
         let comma = if call.arguments.is_empty() || call.arguments.ends_with(',') { "" } else { ", " };
@@ -138,11 +148,18 @@ impl<'a> Trainers<'a> {
         };
         // A comment may stand before the closing bracket.
         let is_plain = !arguments_text.contains('#') && arguments_text.ends_with(')');
+        let kinds = children(arguments).into_iter().map(|argument| argument.kind());
+        let unnamed = kinds.map(|kind| match kind {
+            "keyword_argument" | "comment" => 0,
+            "list_splat" | "dictionary_splat" => usize::MAX,
+            _ => 1,
+        });
         (is_plain && &self.text[name.byte_range()] == method).then(|| TrainerCall {
             receiver,
             line: call.start_position().row + 1,
             end: call.end_byte() - 1 + mark,
             arguments: arguments_text[1..arguments_text.len() - 1].trim().to_owned(),
+            unnamed: unnamed.fold(0, usize::saturating_add),
         })
     }
 }
@@ -184,6 +201,9 @@ mod tests {
             "# trainer.train()\n",
             "trainer.train()\ntrainer.train()\n",
             "trainer.train(resume_from_checkpoint=True)\n",
+            "trainer.train(last)\n",
+            "trainer.train(*words)\n",
+            "trainer.train(**named)\n",
             "trainer.train(",
             "trainer.train(  # ( \n)",
             // A class of the script's own has a method of its own.
@@ -202,5 +222,11 @@ mod tests {
         let copy = script.replace("16", "8");
         let expected = copy.replace("batch_size=8))", "batch_size=8), ckpt_path='a.ckpt')");
         assert_eq!(call.applied(&copy, "a.ckpt"), Some(expected));
+        // Lightning's takes it as the fifth.
+        let takes = |words: &str| {
+            ResumeCall::find(&format!("trainer = L.Trainer()\ntrainer.fit({words})\n"), "fit", "ckpt_path", "")
+                .is_some()
+        };
+        assert!(takes("m, train, val, None") && !takes("m, train, val, None, last") && !takes("m, **named"));
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use lowtide_config::command::{at_script, is_python, quoted, value, values};
 use lowtide_config::{Config, Syntax};
 
-use crate::{Preset, script};
+use crate::{Preset, script, siblings};
 
 /// Ways to variables, files and cards.
 pub struct Access<'a> {
@@ -59,8 +59,13 @@ impl Preset {
     /// The trainer of a command line, where it shows.
     #[must_use]
     pub fn of_command(command: &[OsString], access: &Access<'_>) -> Option<Self> {
-        let line = command_line(command);
-        Self::find(&script(command, access).into_iter().chain([line]).collect::<Vec<_>>())
+        let own: Vec<Config> = script(command, access).into_iter().chain([command_line(command)]).collect();
+        // A module's options count, and its marks are its own.
+        let is_foreign = |preset: Self| {
+            let modules = own.first().into_iter().flat_map(|script| siblings(script, access));
+            preset.is_foreign_to(&modules.chain(own.clone()).collect::<Vec<_>>())
+        };
+        Self::typed(&own).filter(|preset| !is_foreign(*preset)).or_else(|| Self::marked(&own))
     }
 
     /// All that a command line says of its settings, what counts most last: the script, the files, the line itself.

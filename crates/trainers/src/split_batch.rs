@@ -2,7 +2,8 @@
 
 use lowtide_config::{Config, Setting, whole_number};
 
-use crate::hard_coded::{Found, has_word, is_in_use, slot, steps_for};
+use crate::code::has_word;
+use crate::hard_coded::{Found, is_in_use, slot, steps_for};
 use crate::{Key, Question, Slot, candidates};
 
 /// A number with its place in one of several files.

@@ -4,7 +4,7 @@ use lowtide_config::python::{is_name, last_name, tree};
 use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
 
-use crate::hard_coded::has_word;
+use crate::code::has_word;
 use crate::nodes::{all, children};
 
 /// A training loop, as it would be with gradient accumulation.
@@ -55,38 +55,6 @@ pub fn training_loop(script: &Config, accumulation: u64) -> Result<TrainingLoop,
     let lines = (body.node.start_position().row + 1, last.end_position().row + 1);
     let text = body.with_accumulation(accumulation).ok_or(LoopGap::Unknown)?;
     Ok(TrainingLoop { lines, text })
-}
-
-/// Whether a script divides something by a number of this name: the loss, so that gradients stay the same. What is only shown
-/// does not count.
-pub(crate) fn is_divided_by(script: &Config, name: &str) -> bool {
-    let Some(tree) = tree(&script.text) else { return false };
-    let field =
-        |node: Node<'_>, name: &str| node.child_by_field_name(name).map_or("", |it| &script.text[it.byte_range()]);
-    all(tree.root_node()).into_iter().any(|node| match node.kind() {
-        "call" => {
-            let divides = ["div", "div_", "true_divide"].contains(&last_name(field(node, "function")));
-            divides && has_word(field(node, "arguments"), name)
-        }
-        _ => {
-            let is_shown = field(node, "left").contains(".item()");
-            matches!(field(node, "operator"), "/" | "/=") && !is_shown && has_word(field(node, "right"), name)
-        }
-    })
-}
-
-/// The names of numbers by which a script takes a remainder: `(i + 1) % steps == 0`.
-pub(crate) fn counted_by(script: &Config) -> Vec<String> {
-    let Some(tree) = tree(&script.text) else { return Vec::new() };
-    let mut names: Vec<String> = Vec::new();
-    for node in all(tree.root_node()) {
-        let field = |name| node.child_by_field_name(name).map_or("", |it: Node<'_>| &script.text[it.byte_range()]);
-        let name = last_name(field("right"));
-        if field("operator") == "%" && is_name(name) && !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
-        }
-    }
-    names
 }
 
 /// What a statement of the loop does.
@@ -494,18 +462,5 @@ mod tests {
             "for x in loader:\n    d(x).backward(); od.step()\n    g(x).backward(); og.step()\n",
             Err(LoopGap::SeveralLosses(2)),
         );
-    }
-
-    #[test]
-    fn a_loss_is_divided() {
-        let divided = |text: &str| is_divided_by(&Config::parse_as(Syntax::Python, "t.py", text).unwrap(), "N");
-        assert!(
-            divided("loss = loss / cfg['N']\n")
-                && divided("loss = loss / N\n")
-                && divided("loss /= args.N\n")
-                && divided("(loss / N).backward()\n")
-        );
-        assert!(divided("loss.div_(N).backward()\n"));
-        assert!(!divided("x = N / 2\ny = step % N\nz = a // N\nshown += loss.item() / N\n"));
     }
 }

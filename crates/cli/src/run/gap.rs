@@ -24,9 +24,11 @@ const IN_A_SHELL: &str = "put lowtide inside, where flags are found: bash -c 'lo
 /// Why there is no retry, and what would make one.
 pub(super) fn gap_words(gap: &RungGap) -> String {
     match gap {
-        RungGap::Environment { .. } => {
-            format!("the script reads its batch from the environment: {}", said(gap).unwrap_or_default())
+        RungGap::Environment { detail, .. } => {
+            let why = detail.as_deref().unwrap_or("the script reads its batch from the environment");
+            format!("{}: {}", printable(why), said(gap).unwrap_or_default())
         }
+        RungGap::Refused(refusal) => printable(&refusal.detail),
         RungGap::Batch { detail } => {
             let detail = printable(detail);
             format!("{detail}: --batch and --accum say it, --retry-with or --retry-config change it")
@@ -53,7 +55,7 @@ pub(super) fn gap_words(gap: &RungGap) -> String {
     }
 }
 
-/// What to type, where names of the command's own are known.
+/// What to type or to write, where names of the command's own are known.
 fn said(gap: &RungGap) -> Option<String> {
     match gap {
         RungGap::Flags { templates, .. } => {
@@ -62,7 +64,7 @@ fn said(gap: &RungGap) -> Option<String> {
                 if templates.iter().any(|it| it.contains("--FLAG=")) { "; FLAG stands for its name" } else { "" };
             Some(printable(&format!("say it with --batch N {}{unknown}", said.join(" or "))))
         }
-        RungGap::Environment { template, numbers: [micro, accum] } => {
+        RungGap::Environment { template, numbers: [micro, accum], .. } => {
             let number = |number: &Option<u64>| number.map_or("N".to_owned(), |number| number.to_string());
             let accum = if *accum == Some(1) { String::new() } else { format!(" --accum {}", number(accum)) };
             Some(printable(&format!("say it with --retry-env '{template}' --batch {}{accum}", number(micro))))
@@ -72,6 +74,7 @@ fn said(gap: &RungGap) -> Option<String> {
             let unknown = if template.contains(" KEY=") { "; KEY stands for its key for accumulation" } else { "" };
             Some(printable(&format!("say it with {options}{unknown}")))
         }
+        RungGap::Refused(refusal) => Some(printable(&refusal.remedy)),
         RungGap::Batch { .. } | RungGap::Template { .. } | RungGap::NoAccumulation(_) => None,
     }
 }

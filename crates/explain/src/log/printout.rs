@@ -1,6 +1,6 @@
 //! What a run prints of itself: its settings, the size of its model, what gives rise to remarks.
 
-use lowtide_config::{Config, Syntax, unquoted, whole_number};
+use lowtide_config::{Config, Syntax, printed_number, unquoted, whole_number};
 use lowtide_core::Bytes;
 use lowtide_log::{BatchReport, BatchUnit, is_of_group, shows_progress, steps};
 use lowtide_oom::Sieve;
@@ -259,7 +259,8 @@ impl Printout {
         if value.is_empty() || value.len() > 64 {
             return;
         }
-        let value = unquoted(value).to_owned();
+        let value = unquoted(value);
+        let value = printed_number(value).map_or_else(|| value.to_owned(), |number| number.to_string());
         match self.settings.iter_mut().find(|(known, _)| *known == key) {
             Some((_, old)) => *old = value,
             None => self.settings.push((key, value)),
@@ -352,7 +353,8 @@ pub(super) fn number_behind(line: &str, name: &str) -> Option<u64> {
 /// `llama_context: n_ctx         = 8192`
 fn number_of(line: &str, name: &str) -> Option<u64> {
     let (_, rest) = line.split_once(name)?;
-    rest.trim_start().strip_prefix('=').and_then(|rest| whole_number(rest.trim()))
+    let number = rest.trim_start().strip_prefix('=')?.trim();
+    printed_number(number).or_else(|| whole_number(number))
 }
 
 /// `ulimit -v 4000000`, in KiB.

@@ -3,103 +3,24 @@
 //!
 //! How a command takes a smaller micro-batch is looked for in this order: a template of the user's, a known trainer's
 //! flags, flags that the script or a module beside it declares (`trainers/declaration.rs`, `trainers/flag.rs`), numbers
-//! that stand in the script or in modules that it imports (`trainers/hard_coded.rs`, `trainers/split_batch.rs`). A constant counts as accumulation only where the loss is
-//! divided by it, or a library is given it; an option that the script itself sets again counts for nothing.
+//! that stand in the script or in modules that it imports (`trainers/hard_coded.rs`, `trainers/split_batch.rs`), variables that it
+//! reads. A number counts as accumulation only where the loss is divided by it, or a library is given it
+//! (`trainers/accumulation.rs`); an option that the script itself sets again counts for nothing.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-
-use lowtide_config::command::at_script;
-use lowtide_config::{Config, Syntax};
+use lowtide_config::Config;
 use lowtide_trainers::{
-    Access, Answer, Flag, HardCoded, Key, LoopGap, NumberInFile, Preset, Question, Slot, SourceBatch, TrainingLoop,
-    UnknownFlag, Variable, answer, command_line, declarations, divides_by, file, flag, hard_coded, hard_coded_steps,
-    imported_batch, imported_steps, imported_text, script, script_path, siblings, split_batch, takes_batch_from,
-    training_loop, undivided, variable,
+    Access, Answer, Flag, Key, Preset, Question, UnknownFlag, answer, command_line, declarations, divides_whole, flag,
+    imported_text, script, script_path, siblings,
 };
 
-use crate::command::named_config::by_named_file;
-use crate::command::recipe::{Recipe, Script};
+use crate::command::environment::by_environment;
+use crate::command::found::{Found, Place};
+use crate::command::gap::RungGap;
+use crate::command::named_config::{by_named_file, named_files};
+use crate::command::recipe::Recipe;
 use crate::command::script_copy::deaf_option;
-use crate::{BatchPart, BatchSplit, CommandRequest, EffectiveBatch, KeepError, Template};
-
-/// Why there is no retry with a smaller micro-batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RungGap {
-    /// Something of the batch is known, and not all.
-    Batch {
-        /// Why, in words that begin with the name of what was looked for.
-        detail: String,
-    },
-    /// There are flags for the batch, and it is not known which of them or what number counts.
-    Flags {
-        /// Why.
-        detail: String,
-        /// What a retry would change, for each that may be meant.
-        templates: Vec<String>,
-    },
-    /// The script reads its batch from variables of the environment.
-    Environment {
-        /// What a retry would change.
-        template: String,
-        /// The batch and the accumulation that the variables or the script have now.
-        numbers: [Option<u64>; 2],
-    },
-    /// A file of settings that the command line names has a batch.
-    NamedFile {
-        /// The file, as the command line has it.
-        file: String,
-        /// The file with the line of the batch.
-        at: String,
-        /// The key of the batch with its number, in words.
-        set: String,
-        /// What a retry would change; `KEY` where the file has nothing for accumulation.
-        template: String,
-    },
-    /// The batch is given, and not how the command takes another.
-    Template {
-        /// The number that was given.
-        part: BatchPart,
-    },
-    /// The batch is known, and nothing accumulates gradients: a smaller one would be another training.
-    NoAccumulation(Box<NoAccumulation>),
-}
-
-/// A batch without accumulation, and what would give the script some.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoAccumulation {
-    /// The script, as the command line has it.
-    pub script: Option<String>,
-    /// The flag or the setting that the batch has, as it is written for another number.
-    pub batch: String,
-    /// Its line in the script, where it stands there.
-    pub line: Option<usize>,
-    /// The batch as it is.
-    pub samples: u64,
-    /// A smaller one that keeps the effective batch.
-    pub smaller: BatchSplit,
-    /// What it trains with, as far as it shows.
-    pub library: Library,
-    /// The loop with accumulation, in the script's own names; or why it is not written down.
-    pub training_loop: Result<TrainingLoop, LoopGap>,
-}
-
-/// What a script trains with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Library {
-    /// PyTorch, in a loop of its own.
-    PyTorch,
-    /// Hugging Face's Trainer.
-    HuggingFace,
-    /// Lightning's Trainer.
-    Lightning,
-    /// Keras, whose optimizers accumulate gradients where they are told.
-    Keras,
-    /// JAX, with optimizers of Optax.
-    Jax,
-    /// Nothing that shows: it may be inference.
-    Unknown,
-}
+use crate::command::source_batch::{Search, by_batch_flag, by_files};
+use crate::{BatchPart, BatchSplit, CommandRequest, KeepError, Template};
 
 /// What is known of a command's batch.
 #[derive(Debug, Default)]
@@ -132,7 +53,11 @@ impl Discovery {
         match batch(request, &recipe, Some(preset), access) {
             Ok(batch) => {
                 let evaluation = evaluation_of(preset, request, access);
-                Ok(Self { recipe, preset: Some(preset), batch: Some(batch), evaluation, ..Self::default() })
+                let none = Self { preset: Some(preset), evaluation, ..Self::default() };
+                match by_preset(preset, recipe, batch, request, access) {
+                    Ok(Found { recipe, batch, .. }) => Ok(Self { recipe, batch, ..none }),
+                    Err(gap) => Ok(Self { gap: Some(gap), ..none }),
+                }
             }
             // A trainer that was only found, not named.
             Err(KeepError::Batch { detail }) if request.preset.is_none() => {
@@ -153,64 +78,29 @@ impl Discovery {
     fn of_script(request: &CommandRequest, access: &Access<'_>) -> Result<Self, KeepError> {
         let own = script(&request.command, access);
         let modules: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
-        // Options of a module's own are none of the script's.
-        let of_module = |module: &Config| Config { text: imported_text(module), ..module.clone() };
-        let mut configs: Vec<Config> = modules.iter().map(of_module).collect();
-        configs.extend(own.clone());
+        let mut configs = own_configs(own.as_ref(), &modules);
         configs.extend(named_files(&request.command, access));
         configs.push(command_line(&request.command));
         let evaluation = flag(&configs, Key::EvalBatch).ok().flatten();
+        let checked = |found: Found| found.checked(request, &configs, access);
         let by_variables = own.as_ref().and_then(|own| by_environment(own, &modules, request, access));
         let place = own.zip(script_path(&request.command, access));
-        let found = match [Key::Batch, Key::Accumulation].map(|key| flag(&configs, key)) {
-            [Ok(Some(micro)), Ok(Some(accum))] => {
-                agrees(BatchPart::Micro, request.micro, &micro)?;
-                agrees(BatchPart::Accum, request.accum, &accum)?;
-                match undivided(&configs, &accum) {
-                    Some(detail) => {
-                        let templates = vec![format!("{} {}", micro.with("{micro}"), accum.with("{accum}"))];
-                        Err(Some(RungGap::Flags { detail, templates }))
-                    }
-                    None => Ok(by_flags(&micro, Some(&accum), None)),
-                }
-            }
-            [Ok(Some(micro)), Ok(None)] if let Some(whole) = whole_batch(&configs, &micro) => {
-                agrees(BatchPart::Micro, request.micro, &micro)?;
-                let (recipe, batch) = by_flags(&micro, None, None);
-                Ok((Recipe { whole: Some(whole), ..recipe }, batch))
-            }
-            [Ok(Some(micro)), Ok(None)] => {
-                agrees(BatchPart::Micro, request.micro, &micro)?;
-                by_batch_flag(&micro, place.as_ref(), &modules, &configs, request.effective)
-            }
-            [Ok(None), Ok(accum)] => match &place {
-                Some(place) => by_files(place, &modules, accum.as_ref(), request.effective),
-                None => Err(None),
-            },
-            unknown => Err(Some(unknown_flags(&unknown))),
-        };
+        let found = search(&configs, place.as_ref(), &modules, request)?.and_then(|found| checked(found).map_err(Some));
         let missing = || {
             let part = request.micro.map(|_| BatchPart::Micro).or(request.accum.map(|_| BatchPart::Accum));
             part.map(|part| RungGap::Template { part })
         };
-        let deaf = |recipe: &Recipe| {
-            let option = deaf_option(&request.command).filter(|_| !recipe.scripts.is_empty())?;
-            let detail = format!(
-                "python {option} reads nothing at its start, so that it would not take a changed copy of its script"
-            );
-            Some(RungGap::Batch { detail })
-        };
         let gap = match found {
-            Ok((recipe, Some(batch))) => match deaf(&recipe) {
+            Ok(Found { recipe, batch: Some(batch), .. }) => match deaf(&recipe, request) {
                 None => return Ok(Self { recipe, batch: Some(batch), evaluation, ..Self::default() }),
                 gap => gap,
             },
-            Ok((_, None)) => missing(),
+            Ok(_) => missing(),
             Err(gap) => gap.or_else(missing),
         };
         let is_vague = matches!(gap, None | Some(RungGap::Batch { .. } | RungGap::Template { .. }));
-        match by_variables.filter(|_| is_vague) {
-            Some(Ok((recipe, batch))) => Ok(Self { recipe, batch, evaluation, ..Self::default() }),
+        match by_variables.filter(|_| is_vague).map(|found| found.and_then(checked)) {
+            Some(Ok(Found { recipe, batch, .. })) => Ok(Self { recipe, batch, evaluation, ..Self::default() }),
             Some(Err(gap)) => Ok(Self { gap: Some(gap), evaluation, ..Self::default() }),
             None => {
                 let gap = gap.or_else(|| by_named_file(&request.command, access));
@@ -220,38 +110,74 @@ impl Discovery {
     }
 }
 
-/// Variables that a script reads its batch and its accumulation from. Where it divides by the accumulation, a retry changes them.
-fn by_environment(
-    script: &Config,
+/// A script and the modules that it imports; options of a module's own are none of the script's.
+fn own_configs(script: Option<&Config>, modules: &[Config]) -> Vec<Config> {
+    let of_module = |module: &Config| Config { text: imported_text(module), ..module.clone() };
+    modules.iter().map(of_module).chain(script.cloned()).collect()
+}
+
+/// What a retry would change by flags, or by numbers in the script and its modules.
+fn search(
+    configs: &[Config],
+    place: Option<&Place>,
     modules: &[Config],
     request: &CommandRequest,
+) -> Result<Search, KeepError> {
+    Ok(match [Key::Batch, Key::Accumulation].map(|key| flag(configs, key)) {
+        [Ok(Some(micro)), Ok(Some(accum))] => {
+            agrees(BatchPart::Micro, request.micro, &micro)?;
+            agrees(BatchPart::Accum, request.accum, &accum)?;
+            Ok(Found::by_flags(&micro, &accum))
+        }
+        [Ok(Some(micro)), Ok(None)] if let Some(whole) = whole_batch(configs, &micro) => {
+            agrees(BatchPart::Micro, request.micro, &micro)?;
+            let found = Found::by_flag(&micro);
+            Ok(Found { recipe: Recipe { whole: Some(whole), ..found.recipe }, ..found })
+        }
+        [Ok(Some(micro)), Ok(None)] => {
+            agrees(BatchPart::Micro, request.micro, &micro)?;
+            by_batch_flag(&micro, place, modules, configs, request.effective)
+        }
+        [Ok(None), Ok(accum)] => match place {
+            Some(place) => by_files(place, modules, accum.as_ref(), request.effective),
+            None => Err(None),
+        },
+        unknown => Err(Some(unknown_flags(&unknown))),
+    })
+}
+
+/// What a retry would change for a known trainer.
+fn by_preset(
+    preset: Preset,
+    recipe: Recipe,
+    batch: BatchSplit,
+    request: &CommandRequest,
     access: &Access<'_>,
-) -> Option<Result<(Recipe, Option<BatchSplit>), RungGap>> {
-    let [micro, accum] = [Key::Batch, Key::Accumulation].map(|key| variable(script, key));
-    let micro = micro?;
-    let number = |variable: &Variable, given: Option<u64>| {
-        let set = set_by_env(&request.command, &variable.name).or_else(|| (access.variable)(&variable.name));
-        let number = match set {
-            Some(set) => set.to_str().and_then(|set| set.trim().parse().ok()),
-            None => variable.default,
-        };
-        number.or(given)
-    };
-    let samples = number(&micro, request.micro);
-    let with = |template: &str, steps| {
-        let recipe = Recipe { environment: Template::read_named(template).ok(), ..Recipe::default() };
-        Some((recipe, Some(BatchSplit::new(samples?, steps?)?)))
-    };
-    let Some(accum) = accum else {
-        let template = format!("{}={{micro}}", micro.name);
-        let shrinks = with(&template, Some(1)).filter(|_| request.effective == EffectiveBatch::MayShrink);
-        return shrinks.map(Ok);
-    };
-    let template = format!("{}={{micro}} {}={{accum}}", micro.name, accum.name);
-    let steps = number(&accum, request.accum);
-    let files: Vec<Config> = std::iter::once(script).chain(modules).cloned().collect();
-    let found = with(&template, steps).filter(|_| divides_by(&files, &accum.name));
-    Some(found.ok_or(RungGap::Environment { template, numbers: [samples, steps] }))
+) -> Result<Found, RungGap> {
+    let own = script(&request.command, access);
+    let modules: Vec<Config> = own.iter().flat_map(|own| siblings(own, access)).collect();
+    let mut configs = own_configs(None, &modules);
+    configs.extend(preset.sources(&request.command, access));
+    let names = Some(preset.keys().map(|key| key.rsplit('.').next().unwrap_or(key).to_owned()));
+    let found = Found { recipe, batch: Some(batch), names };
+    // Whose arguments come from Hugging Face's parser leaves the loop to the Trainer; and what was named is taken as it is.
+    match request.preset.is_some() || own.as_ref().is_some_and(has_trainers_parser) {
+        true => found.taken(request, &configs, access),
+        false => found.checked(request, &configs, access),
+    }
+}
+
+/// Whether a script has its arguments from Hugging Face's parser.
+fn has_trainers_parser(script: &Config) -> bool {
+    ["HfArgumentParser", "TrlParser"].iter().any(|parser| script.text.contains(parser))
+}
+
+/// Why a changed copy of a script would not be taken.
+fn deaf(recipe: &Recipe, request: &CommandRequest) -> Option<RungGap> {
+    let option = deaf_option(&request.command).filter(|_| !recipe.scripts.is_empty())?;
+    let detail =
+        format!("python {option} reads nothing at its start, so that it would not take a changed copy of its script");
+    Some(RungGap::Batch { detail })
 }
 
 /// The flag of a trainer for the batch of evaluation, with the trainer's own default where nothing sets it.
@@ -259,18 +185,11 @@ fn evaluation_of(preset: Preset, request: &CommandRequest, access: &Access<'_>) 
     let typed = flag(&[command_line(&request.command)], Key::EvalBatch).ok().flatten();
     let name = "per_device_eval_batch_size";
     let is_unset = || {
-        let parser = script(&request.command, access)
-            .is_some_and(|script| ["HfArgumentParser", "TrlParser"].iter().any(|parser| script.text.contains(parser)));
+        let parser = script(&request.command, access).as_ref().is_some_and(has_trainers_parser);
         let sources = || preset.sources(&request.command, access);
         parser && preset == Preset::HuggingFace && answer(&sources(), Question::Name(name)) == Answer::Absent
     };
-    typed.or_else(|| is_unset().then(|| Flag { spelling: format!("--{name}"), number: 8 }))
-}
-
-/// What `env NAME=value` before a command sets a variable to.
-fn set_by_env(command: &[OsString], name: &str) -> Option<OsString> {
-    let mut words = at_script(command).0.iter().filter_map(|word| word.to_str()?.split_once('='));
-    words.rfind(|(key, _)| *key == name).map(|(_, value)| value.into())
+    typed.or_else(|| is_unset().then(|| Flag::new(format!("--{name}"), 8)))
 }
 
 /// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates
@@ -278,8 +197,13 @@ fn set_by_env(command: &[OsString], name: &str) -> Option<OsString> {
 fn whole_batch(configs: &[Config], micro: &Flag) -> Option<Flag> {
     let is_part = ["micro", "device", "gpu", "rank"].iter().any(|word| micro.spelling.contains(word));
     let whole = flag(configs, Key::UpdateBatch).ok().flatten().filter(|_| is_part)?;
+    let files: Vec<&Config> = configs.iter().collect();
+    let is_declared = || configs.iter().flat_map(declarations).any(|it| [&micro.name, &whole.name].contains(&&it.name));
+    // Where the script is not to be seen, these two names say it.
+    let says_so = micro.spelling.contains("micro") && whole.spelling.contains("global");
+    let accumulates = divides_whole(&files, &whole.name, &micro.name) || says_so && !is_declared();
     // Samples, or tokens, of which a sample has many: in both a multiple.
-    whole.number.is_multiple_of(micro.number.max(1)).then_some(whole)
+    (accumulates && whole.number.is_multiple_of(micro.number.max(1))).then_some(whole)
 }
 
 /// A number that was given and one that the command has must be the same.
@@ -298,7 +222,7 @@ fn unknown_flags([micro, accum]: &[Result<Option<Flag>, UnknownFlag>; 2]) -> Run
     };
     let why = |it: &Result<Option<Flag>, UnknownFlag>| it.as_ref().err().map(|unknown| unknown.why.clone());
     let detail = why(micro).or_else(|| why(accum)).unwrap_or_default();
-    let with = |spelling: String, place: BatchPart| Flag { spelling, number: 0 }.with(place.place());
+    let with = |spelling: String, place: BatchPart| Flag::new(spelling, 0).with(place.place());
     let accums: Vec<String> = names(accum);
     let both = |micro: String| {
         let micro = with(micro, BatchPart::Micro);
@@ -318,186 +242,6 @@ fn is_fixed(request: &CommandRequest, preset: Preset, access: &Access<'_>) -> bo
         _ => false,
     };
     is_known && answers.iter().any(is_refused)
-}
-
-type Found = Result<(Recipe, Option<BatchSplit>), Option<RungGap>>;
-/// A script as it was read, and where.
-type Place = (Config, PathBuf);
-
-/// Files of settings that a command line names.
-pub(crate) fn named_files(command: &[OsString], access: &Access<'_>) -> Vec<Config> {
-    let words = at_script(command).1.iter().filter_map(|word| word.to_str());
-    let names = words.map(|word| word.rsplit('=').next().unwrap_or(word));
-    let is_file = |name: &&str| matches!(Syntax::of_name(name), Some(Syntax::Yaml | Syntax::Json));
-    names.filter(is_file).filter_map(|name| file(Path::new(name), access).ok()).collect()
-}
-
-fn by_flags(micro: &Flag, accum: Option<&Flag>, source: Option<(&Place, Slot, u64)>) -> (Recipe, Option<BatchSplit>) {
-    let words = [Some(micro.with("{micro}")), accum.map(|accum| accum.with("{accum}"))];
-    let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
-    let steps = accum.map(|accum| accum.number).or(source.as_ref().map(|(.., steps)| *steps)).unwrap_or(1);
-    let script = source.map(|(place, slot, _)| Script::new(place, vec![(BatchPart::Accum, slot)]));
-    let recipe =
-        Recipe { words: Template::read(&words).ok(), scripts: script.into_iter().collect(), ..Recipe::default() };
-    (recipe, BatchSplit::new(micro.number, steps))
-}
-
-/// A flag for the batch and none for accumulation, which may stand in the script or in a module of it.
-fn by_batch_flag(
-    micro: &Flag,
-    place: Option<&Place>,
-    modules: &[Config],
-    configs: &[Config],
-    effective: EffectiveBatch,
-) -> Found {
-    let steps = place.map_or(Ok(None), |(script, _)| hard_coded_steps(script));
-    let imported = place.and_then(|(script, _)| imported_steps(script, modules));
-    match (steps, place) {
-        (Ok(Some((steps, slot))), Some(place)) => Ok(by_flags(micro, None, Some((place, slot, steps)))),
-        (_, Some(place)) if let Some(NumberInFile { file, number, slot }) = imported => {
-            Ok(by_flags(micro, None, Some((&place_of(file, place), slot, number))))
-        }
-        (Err(detail), _) => Err(Some(RungGap::Batch { detail })),
-        _ if effective == EffectiveBatch::MayShrink => Ok(by_flags(micro, None, None)),
-        // Where neither options nor a loop are to be seen, accumulation may be anywhere.
-        _ if configs.iter().all(|it| library(it) == Library::Unknown && declarations(it).is_empty()) => {
-            let detail = format!("no flag for gradient accumulation is known beside {}", micro.with(micro.number));
-            let templates = vec![format!("{} --FLAG={{accum}}", micro.with("{micro}"))];
-            Err(Some(RungGap::Flags { detail, templates }))
-        }
-        _ => Err(no_accumulation(place, micro.with("{}"), None, micro.number)),
-    }
-}
-
-/// What a script trains with, as far as it shows.
-fn library(script: &Config) -> Library {
-    let has = |signs: &[&str]| script.syntax == Syntax::Python && signs.iter().any(|sign| script.text.contains(sign));
-    match () {
-        () if has(&["TrainingArguments(", "gradient_accumulation_steps="]) => Library::HuggingFace,
-        () if has(&["backward("]) => Library::PyTorch,
-        () if has(&["lightning"]) && has(&["Trainer("]) => Library::Lightning,
-        () if has(&["keras", "tensorflow"]) && has(&[".fit("]) => Library::Keras,
-        () if has(&["optax", "import jax"]) => Library::Jax,
-        () if has(&[".fit(", "Trainer", ".train("]) => Library::PyTorch,
-        () => Library::Unknown,
-    }
-}
-
-/// A batch that stands in the script or in modules that it imports: both numbers in one file, or each in its own.
-fn by_files(script: &Place, modules: &[Config], accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
-    let gap = match by_source(script, accum, effective) {
-        Err(gap) => gap,
-        found => return found,
-    };
-    // What the script says itself counts first: only where it names a module's number is that number its own.
-    let is_its_own = |batch: &SourceBatch| match (&gap, batch) {
-        (None, _) => true,
-        (
-            Some(RungGap::Batch { .. }),
-            SourceBatch::Both(HardCoded { slots: [slot, _], .. }) | SourceBatch::Alone { slot, .. },
-        ) => takes_batch_from(&script.0, slot.name()),
-        _ => false,
-    };
-    let imported = imported_batch(&script.0, modules).filter(|(_, batch)| is_its_own(batch));
-    if let Some((module, batch @ SourceBatch::Both(_))) = imported {
-        return by_batch(&place_of(module, script), batch, accum, effective);
-    }
-    if let Some(numbers) = split_batch(&script.0, modules).filter(|_| accum.is_none()) {
-        return Ok(by_numbers(script, numbers));
-    }
-    imported.map_or(Err(gap), |imported| by_module(script, imported, accum, effective))
-}
-
-/// Two numbers, each with its file.
-fn by_numbers(script: &Place, numbers: [NumberInFile<'_>; 2]) -> (Recipe, Option<BatchSplit>) {
-    let batch = BatchSplit::new(numbers[0].number, numbers[1].number);
-    let mut scripts: Vec<Script> = Vec::new();
-    for (part, NumberInFile { file, slot, .. }) in [BatchPart::Micro, BatchPart::Accum].into_iter().zip(numbers) {
-        let place = place_of(file, script);
-        match scripts.iter_mut().find(|script| script.path == place.1) {
-            Some(same) => same.slots.push((part, slot)),
-            None => scripts.push(Script::new(&place, vec![(part, slot)])),
-        }
-    }
-    scripts.sort_by_key(|it| it.path != script.1);
-    (Recipe { scripts, ..Recipe::default() }, batch)
-}
-
-/// The script as it was read, or a module, whose name is its path.
-fn place_of(file: &Config, script: &Place) -> Place {
-    let path = if *file == script.0 { script.1.clone() } else { PathBuf::from(&file.name) };
-    (file.clone(), path)
-}
-
-/// A batch that stands in a module that the script imports; accumulation by a flag, or nowhere.
-fn by_module(
-    script: &Place,
-    (module, batch): (&Config, SourceBatch),
-    accum: Option<&Flag>,
-    effective: EffectiveBatch,
-) -> Found {
-    let place = place_of(module, script);
-    let SourceBatch::Alone { micro, slot } = &batch else { return by_batch(&place, batch, accum, effective) };
-    if accum.is_some() || effective == EffectiveBatch::MayShrink {
-        return by_batch(&place, batch, accum, effective);
-    }
-    let line = module.line_of(slot.setting.span.start);
-    let at = format!("{}, line {line}", module.name);
-    match hard_coded_steps(&script.0) {
-        Ok(Some((steps, other))) => {
-            let (file, name) = (&script.0.name, other.name());
-            let beside = script.0.line_of(other.setting.span.start);
-            let detail = format!(
-                "{at}: {} is {micro}, and {name} ({steps}, {file}, line {beside}) is set elsewhere too",
-                slot.name()
-            );
-            Err(Some(RungGap::Batch { detail }))
-        }
-        Err(detail) => Err(Some(RungGap::Batch { detail })),
-        Ok(None) => Err(no_accumulation(Some(script), format!("{} = {{}} ({at})", slot.name()), None, *micro)),
-    }
-}
-
-/// A batch that stands in the script; accumulation there too, or by a flag.
-fn by_source(place: &Place, accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
-    by_batch(place, hard_coded(&place.0), accum, effective)
-}
-
-fn by_batch(place: &Place, batch: SourceBatch, accum: Option<&Flag>, effective: EffectiveBatch) -> Found {
-    let with_script = |slots, words: Option<String>, micro, steps| {
-        let words = words.and_then(|words| Template::read(&words).ok());
-        let recipe = Recipe { words, scripts: vec![Script::new(place, slots)], ..Recipe::default() };
-        Ok((recipe, BatchSplit::new(micro, steps)))
-    };
-    match (batch, accum) {
-        (SourceBatch::Absent, _) => Err(None),
-        (SourceBatch::Unknown(detail), _) => Err(Some(RungGap::Batch { detail })),
-        (SourceBatch::Both(HardCoded { micro, accum, slots: [one, other] }), None) => {
-            with_script(vec![(BatchPart::Micro, one), (BatchPart::Accum, other)], None, micro, accum)
-        }
-        (
-            SourceBatch::Both(HardCoded { micro, slots: [slot, _], .. }) | SourceBatch::Alone { micro, slot },
-            Some(accum),
-        ) => with_script(vec![(BatchPart::Micro, slot)], Some(accum.with("{accum}")), micro, accum.number),
-        (SourceBatch::Alone { micro, slot }, None) if effective == EffectiveBatch::MayShrink => {
-            with_script(vec![(BatchPart::Micro, slot)], None, micro, 1)
-        }
-        (SourceBatch::Alone { micro, slot }, None) => {
-            let sign = if slot.setting.scope == lowtide_config::Scope::Call { "=" } else { " = " };
-            let line = place.0.line_of(slot.setting.span.start);
-            Err(no_accumulation(Some(place), format!("{}{sign}{{}}", slot.name()), Some(line), micro))
-        }
-    }
-}
-
-fn no_accumulation(place: Option<&Place>, batch: String, line: Option<usize>, samples: u64) -> Option<RungGap> {
-    let rungs = BatchSplit::new(samples, 1)?.rungs(1);
-    let smaller = *rungs.get(2).or(rungs.last())?;
-    let script = place.map(|(_, path)| path.to_string_lossy().into_owned());
-    let training_loop = place.map_or(Err(LoopGap::Unknown), |(script, _)| training_loop(script, smaller.accum));
-    let library = place.map_or(Library::Unknown, |(script, _)| library(script));
-    let missing = NoAccumulation { script, batch, line, samples, smaller, library, training_loop };
-    Some(RungGap::NoAccumulation(Box::new(missing)))
 }
 
 /// The batch of the command as it was given, by a template or a trainer's own flags.
@@ -537,4 +281,165 @@ fn batch(
     };
     let none = || KeepError::Batch { detail: format!("{micro} x {} is no batch", accum.unwrap_or(1)) };
     BatchSplit::new(micro, accum.unwrap_or(1)).ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    use lowtide_config::command::split;
+
+    use super::*;
+
+    /// The batch that rungs begin with and what they change; or why there are none.
+    fn told(command: &str, files: &[(&str, &str)]) -> String {
+        let command = split(command).unwrap().into_iter().map(OsString::from).collect();
+        let read = |path: &Path| {
+            let file = files.iter().find(|(name, _)| Path::new(name) == path);
+            file.map(|(_, text)| (*text).to_owned())
+        };
+        let access = Access { variable: &|_| None, read: &read, cards: &|| 1 };
+        let request = CommandRequest { command, ..CommandRequest::default() };
+        let Discovery { recipe, batch, gap, .. } = Discovery::of(&request, &access).unwrap();
+        match (batch, gap) {
+            (Some(batch), None) => format!("{batch} by {}", recipe.names().join(" ")),
+            (None, Some(RungGap::Batch { detail } | RungGap::Flags { detail, .. })) => detail,
+            (None, Some(RungGap::Refused(refusal))) => format!("{}; {}", refusal.detail, refusal.remedy),
+            (None, Some(RungGap::Environment { detail, .. })) => detail.unwrap_or_default(),
+            (None, Some(RungGap::NoAccumulation(missing))) => format!("{} alone", missing.batch),
+            other => format!("{other:?}"),
+        }
+    }
+
+    const OPTIONS: &str = "p.add_argument('--batch-size', type=int, default=64)\n\
+                           p.add_argument('--accum', type=int, default=1)\nargs = p.parse_args()\n";
+    const LOOP: &str = "for i, x in enumerate(loader):\n    (f(x) / args.accum).backward()\n    \
+                        if (i + 1) % args.accum == 0: opt.step()\n";
+
+    #[track_caller]
+    fn check(script: &str, expected: &str) {
+        assert_eq!(told("python t.py", &[("t.py", script)]), expected, "{script}");
+    }
+
+    #[test]
+    fn a_batch_that_the_script_cuts_itself() {
+        let loader = "loader = DataLoader(d, batch_size=args.batch_size // args.accum)\n";
+        check(&format!("{OPTIONS}{loader}{LOOP}"), "64 x 1 by --accum");
+        let chunks = "for part in x.chunk(args.accum): (f(part) / args.accum).backward()\n";
+        check(&format!("{OPTIONS}{chunks}"), "64 x 1 by --accum");
+        let script = format!("{OPTIONS}{loader}{LOOP}");
+        assert_eq!(told("python t.py --accum 4", &[("t.py", &script)]), "16 x 4 by --accum");
+        let detail = "the script divides its batch of 64 by accumulation, and 3 is no divisor";
+        assert_eq!(told("python t.py --accum 3", &[("t.py", &script)]), detail);
+        check(&format!("{OPTIONS}{}{LOOP}", loader.replace(" // args.accum", "")), "64 x 1 by --batch-size --accum");
+        let changed = "args.batch_size = args.batch_size // args.accum\n";
+        check(&format!("{OPTIONS}{changed}{LOOP}"), "64 x 1 by --accum");
+        let constants = "BATCH_SIZE = 64\nACCUM_STEPS = 2\nd = DataLoader(x, batch_size=BATCH_SIZE // ACCUM_STEPS)\n\
+                         (f(x) / ACCUM_STEPS).backward()\n";
+        check(constants, "32 x 2 by ACCUM_STEPS in line 2 of t.py");
+        let variables = "b = int(os.environ.get('BATCH_SIZE', 64))\nn = int(os.environ.get('ACCUM_STEPS', 1))\n\
+                         d = DataLoader(x, b // n)\n(f(x) / n).backward()\n";
+        check(variables, "64 x 1 by ACCUM_STEPS");
+    }
+
+    #[test]
+    fn fewer_updates_are_no_retry() {
+        let steps = LOOP.replace("for i, x in enumerate(loader)", "for i in range(args.max_steps)");
+        let detail = "t.py, line 4: the loop ends after a number of micro-batches (`range(args.max_steps)`), so that with \
+                      more accumulation it would make fewer updates";
+        check(&format!("{OPTIONS}{steps}"), detail);
+        let constants = "BATCH_SIZE = 8\nACCUM = 2\nd = DataLoader(x, batch_size=BATCH_SIZE)\n";
+        let looped = steps.replace("args.accum", "ACCUM").replace("args.max_steps", "1000");
+        check(&format!("{constants}{looped}"), &detail.replace("args.max_steps", "1000"));
+        let variables =
+            "b = int(os.environ.get('BATCH_SIZE', 64))\nn = int(os.environ.get('ACCUM_STEPS', 1))\nd = Data(b)\n";
+        let looped = steps.replace("args.accum", "n");
+        check(&format!("{variables}{looped}"), detail);
+    }
+
+    #[test]
+    fn a_whole_batch_that_only_scales_something_else() {
+        let options = "p.add_argument('--per-gpu-batch-size', type=int, default=32)\n\
+                       p.add_argument('--total-batch-size', type=int, default=256)\n";
+        let scaled = format!("{options}lr = args.lr * args.total_batch_size / 256\nloss.backward()\nopt.step()\n");
+        check(&scaled, "--per-gpu-batch-size={} alone");
+        let divided = format!("{options}n = args.total_batch_size // (args.per_gpu_batch_size * world)\n");
+        check(&divided, "32 x 1 by --per-gpu-batch-size");
+        // Where nothing is to be seen, the names of Megatron's say it.
+        let hidden = [("t.py", "from megatron import pretrain\n")];
+        let named = |names: &str| told(&format!("python t.py {names}"), &hidden);
+        assert_eq!(named("--micro-batch-size 4 --global-batch-size 64"), "4 x 1 by --micro-batch-size");
+        let unknown = "no flag for gradient accumulation is known beside --per-gpu-batch-size=4";
+        assert_eq!(named("--per-gpu-batch-size 4 --total-batch-size 64"), unknown);
+    }
+
+    #[test]
+    fn options_that_take_some_numbers_alone() {
+        let some = OPTIONS.replace("default=64", "default=64, choices=[16, 32, 64]");
+        check(&format!("{some}{LOOP}"), "64 x 1 by --batch-size --accum");
+        let several = OPTIONS.replace("default=64", "nargs='+'");
+        let script = format!("{several}{LOOP}");
+        let detail = "t.py, line 1: --batch-size takes several values, or some that are not read";
+        assert_eq!(told("python t.py --batch-size 32 64", &[("t.py", &script)]), detail);
+    }
+
+    #[test]
+    fn a_file_of_settings_that_is_not_read() {
+        let script = format!("{OPTIONS}p.add_argument('--config')\n{LOOP}");
+        let told = |words: &str| told(&format!("python t.py {words}"), &[("t.py", &script), ("a.json", "{not json")]);
+        for file in ["base.toml", "settings.ini", "none.yaml"] {
+            assert_eq!(told(&format!("--config {file}")), format!("--batch-size may be set in {file}"));
+            assert_eq!(told(&format!("--config={file} --batch-size=8 --accum 2")), "8 x 2 by --batch-size --accum");
+        }
+        assert_eq!(told("--data a.json"), "64 x 1 by --batch-size --accum");
+    }
+
+    #[test]
+    fn what_hugging_face_and_deepspeed_must_agree_on() {
+        let script = "HfArgumentParser(TrainingArguments)\n";
+        let told = |file: &str| {
+            let command = "deepspeed t.py --per_device_train_batch_size 16 --deepspeed ds.json";
+            told(command, &[("t.py", script), ("ds.json", file)])
+        };
+        let both = "16 x 1 by --per_device_train_batch_size --gradient_accumulation_steps";
+        let fixed = "{\n  \"zero_optimization\": {\"stage\": 2},\n  \"train_micro_batch_size_per_gpu\": 16\n}\n";
+        assert_eq!(told(&fixed.replace("16", "\"auto\"")), both);
+        assert_eq!(
+            told(fixed),
+            "ds.json, line 3: train_micro_batch_size_per_gpu is 16 for DeepSpeed, whatever a retry changes; \
+             \"train_micro_batch_size_per_gpu\": \"auto\" in ds.json lets a retry change it"
+        );
+        let steps = "{\"zero_optimization\": {}, \"gradient_accumulation_steps\": 1, \"train_batch_size\": 64}\n";
+        assert!(told(steps).starts_with("ds.json, line 1: gradient_accumulation_steps is 1 for DeepSpeed"));
+        assert_eq!(told(&steps.replace(": 1,", ": \"auto\",")), both);
+    }
+
+    #[test]
+    fn what_lightning_refuses_or_counts_itself() {
+        let script = |model: &str, trainer: &str| {
+            format!("import lightning as L\n{model}d = DataLoader(x, batch_size=32)\nt = L.Trainer({trainer})\n")
+        };
+        check(&script("", "max_epochs=1"), "32 x 1 by batch_size in line 2 accumulate_grad_batches in line 3 of t.py");
+        let manual =
+            "class Net(L.LightningModule):\n    def __init__(self):\n        self.automatic_optimization = False\n";
+        let found = told("python t.py", &[("t.py", &script(manual, "max_epochs=1"))]);
+        let detail = "t.py, line 4: automatic_optimization is off, and Lightning refuses accumulate_grad_batches for a model \
+                      that updates its weights itself";
+        assert!(found.starts_with(detail), "{found}");
+        let files = [("m.py", manual), ("t.py", "from m import Net\nLightningCLI(Net, Data)\n")];
+        let found = told("python t.py fit --data.batch_size 8", &files);
+        assert!(found.starts_with("m.py, line 3: automatic_optimization is off"), "{found}");
+        let found = told("python t.py", &[("t.py", &script("", "max_epochs=1, limit_train_batches=100"))]);
+        let detail = "t.py, line 3: limit_train_batches=100 counts micro-batches, so that a smaller one would make an epoch \
+                      smaller";
+        assert!(found.starts_with(detail), "{found}");
+        check(
+            &script("", "limit_train_batches=0.1"),
+            "32 x 1 by batch_size in line 2 accumulate_grad_batches in line 3 of t.py",
+        );
+        let files = [("t.py", "LightningCLI(Net, Data)\n")];
+        let found = told("python t.py fit --data.batch_size 8 --trainer.limit_train_batches=50", &files);
+        assert!(found.starts_with("command line: limit_train_batches=50 counts micro-batches"), "{found}");
+    }
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use lowtide_config::command::{at_script, is_module};
 use lowtide_trainers::{Access, Flag, Preset, processes, script_path};
 
-use crate::command::discovery::{Discovery, RungGap};
+use crate::command::discovery::Discovery;
+use crate::command::gap::RungGap;
 use crate::command::recipe::Recipe;
 use crate::command::resume::Resumption;
 use crate::command::script_copy::deaf_option;
@@ -58,9 +59,10 @@ impl CommandLadder {
         let group = processes(&request.command, access);
         let rungs = match batch {
             Some(batch) if recipe.accumulates() => {
-                batch.rungs(if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 })
+                let group = if preset.is_none_or(Preset::shares_accumulation) { group } else { 1 };
+                batch.rungs_of(group, |batch| recipe.takes(batch))
             }
-            Some(batch) => batch.smaller(),
+            Some(batch) => batch.smaller().into_iter().filter(|rung| *rung == batch || recipe.takes(*rung)).collect(),
             None => Vec::new(),
         };
         // Nothing comes into another one, which might be told what it does not know.
@@ -206,9 +208,14 @@ mod tests {
             "envs.py" => Some(
                 "B = int(os.environ['BATCH_SIZE'])\nn = int(os.getenv('ACCUM', 1))\n(loss / n).backward()\n".to_owned(),
             ),
-            "half.py" => {
-                Some("p.add_argument('--bs', default=4)\nn_accum_steps = 2\nloss /= n_accum_steps\n".to_owned())
-            }
+            "some.py" => Some(
+                "p.add_argument('--bs', default=12, choices=[4, 8, 12])\np.add_argument('--accum', default=1)\n"
+                    .to_owned(),
+            ),
+            "half.py" => Some(
+                "p.add_argument('--bs', default=4)\nn_accum_steps = 2\nloss /= n_accum_steps\nloss.backward()\n"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }
@@ -267,13 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_an_option_does_not_take_are_passed_over() {
+        let ladder = made(request("python some.py")).unwrap();
+        assert_eq!(rungs(&ladder), ["python some.py", "python some.py --bs=4 --accum=3"]);
+    }
+
+    #[test]
     fn variables_that_the_script_reads() {
         let gap = |variable: &dyn Fn(&str) -> Option<OsString>| {
             CommandLadder::make(request("python env.py"), &Access { variable, read: &file, cards: &|| 0 }).unwrap().gap
         };
         let named = |numbers| {
             let template = "BATCH_SIZE={micro} GRAD_ACCUM={accum}".to_owned();
-            Some(RungGap::Environment { template, numbers })
+            Some(RungGap::Environment { template, numbers, detail: None })
         };
         assert_eq!(gap(&|_| None), named([Some(32), Some(1)]));
         assert_eq!(gap(&|name| (name == "BATCH_SIZE").then(|| "8".into())), named([Some(8), Some(1)]));
@@ -332,6 +345,10 @@ mod tests {
         let environment = Some("BS={micro} ACC={accum}".to_owned());
         let ladder = made(CommandRequest { rung_environment: environment, micro: Some(2), ..request("t") }).unwrap();
         assert_eq!(rungs(&ladder), ["t", "BS=1 ACC=2 t"]);
+        // What `env` sets is read where it is written.
+        let environment = Some("BS={micro} ACC={accum}".to_owned());
+        let ladder = made(CommandRequest { rung_environment: environment, ..request("env BS=2 t BS=9") }).unwrap();
+        assert_eq!(rungs(&ladder), ["env BS=2 t BS=9", "ACC=2 env BS=1 t BS=9"]);
     }
 
     #[test]

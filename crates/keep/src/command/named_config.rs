@@ -2,11 +2,13 @@
 //! script does with its keys is not known.
 
 use std::ffi::OsString;
+use std::path::Path;
 
+use lowtide_config::command::at_script;
 use lowtide_config::{Config, Setting, Syntax, whole_number};
-use lowtide_trainers::{Access, Key, key_of_option, key_of_path};
+use lowtide_trainers::{Access, Key, file, key_of_option, key_of_path};
 
-use crate::command::discovery::{RungGap, named_files};
+use crate::command::gap::RungGap;
 
 /// What would make a retry change the one file that a command names and that has a batch.
 pub(crate) fn by_named_file(command: &[OsString], access: &Access<'_>) -> Option<RungGap> {
@@ -26,6 +28,35 @@ fn gap_of(file: &Config) -> Option<RungGap> {
         set: format!("{} is {}", key(batch), batch.value),
         template: format!("{}={{micro}} {accumulates}={{accum}}", key(batch)),
     })
+}
+
+/// Forms of configurations that are not read.
+const UNREAD: [&str; 8] = ["toml", "ini", "cfg", "conf", "json5", "jsonc", "hocon", "gin"];
+
+/// Files of settings that a command line names; one that is not read may set anything.
+pub(crate) fn named_files(command: &[OsString], access: &Access<'_>) -> Vec<Config> {
+    let own: Vec<&str> = at_script(command).1.iter().filter_map(|word| word.to_str()).collect();
+    let before = std::iter::once("").chain(own.iter().copied());
+    before.zip(&own).filter_map(|(before, word)| named_file(before, word, access)).collect()
+}
+
+/// The file of settings that a word names, behind `=` or an option.
+fn named_file(before: &str, word: &str, access: &Access<'_>) -> Option<Config> {
+    let (option, name) = word.rsplit_once('=').unwrap_or((before, word));
+    if word.starts_with('-') && !word.contains('=') {
+        return None;
+    }
+    let is_unread = || Path::new(name).extension().is_some_and(|it| UNREAD.iter().any(|form| it == *form));
+    match Syntax::of_name(name) {
+        Some(Syntax::Yaml | Syntax::Json) => match file(Path::new(name), access) {
+            Ok(config) => Some(config),
+            // Data may be of any form.
+            Err(_) if !["conf", "cfg", "settings", "param"].iter().any(|part| option.contains(part)) => None,
+            Err(problem) => Some(Config::unread(name, None, &problem)),
+        },
+        None if is_unread() => Some(Config::unread(name, None, "is in a form that is not read here")),
+        _ => None,
+    }
 }
 
 /// The one plain number that a file has for something.

@@ -4,13 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use lowtide_config::command::{at_script, value};
+use lowtide_config::command::{at_script, sets, value};
 use lowtide_config::{Setting, Syntax, whole_number};
 use lowtide_trainers::{Access, Flag, Slot, file};
 
+use crate::command::environment::value_of;
 use crate::command::template::Values;
 use crate::inside::door::PATHS;
-use crate::{BatchPart, CommandRequest, ConfigCopy, EffectiveBatch, KeepError, Launch, StandIn, Template};
+use crate::{BatchPart, BatchSplit, CommandRequest, ConfigCopy, EffectiveBatch, KeepError, Launch, StandIn, Template};
 
 /// What a retry changes.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Recipe {
     pub(crate) scripts: Vec<Script>,
     /// The flag for the batch of a whole step, for which the script accumulates what is missing by itself.
     pub(crate) whole: Option<Flag>,
+    /// The numbers that micro-batch and accumulation may have; any where that is empty.
+    pub(crate) choices: [Vec<u64>; 2],
     /// Where the command's Python looks for modules besides.
     pub(crate) paths: Option<OsString>,
     /// Whether the user said it, and not a trainer's preset.
@@ -75,6 +78,7 @@ impl Recipe {
             config,
             scripts: Vec::new(),
             whole: None,
+            choices: [Vec::new(), Vec::new()],
             paths: (access.variable)(PATHS),
             is_own,
         })
@@ -104,6 +108,22 @@ impl Recipe {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same without one of the numbers.
+    pub(crate) fn without(mut self, part: BatchPart) -> Self {
+        self.words = self.words.and_then(|words| words.without(part.place()));
+        self.environment = self.environment.and_then(|environment| environment.without(part.place()));
+        self.scripts.iter_mut().for_each(|script| script.slots.retain(|(other, _)| *other != part));
+        self.scripts.retain(|script| !script.slots.is_empty());
+        self.choices[part as usize].clear();
+        self
+    }
+
+    /// Whether a command takes a batch, by the numbers that its options may have.
+    pub(crate) fn takes(&self, batch: BatchSplit) -> bool {
+        let numbers = [batch.micro, batch.accum];
+        self.choices.iter().zip(numbers).all(|(choices, number)| choices.is_empty() || choices.contains(&number))
     }
 
     /// What is changed, by the names that the command has for it.
@@ -141,7 +161,7 @@ impl Recipe {
         };
         let set = || {
             let key = self.environment.as_ref()?.key_of(place)?;
-            Some((key, shown(&(access.variable)(key)?)))
+            Some((key, shown(&value_of(command, key, access)?)))
         };
         let filed = || {
             let config = self.config.as_ref()?;
@@ -161,10 +181,8 @@ impl Recipe {
         if let Some(template) = &self.environment {
             for (name, value) in template.named(values) {
                 // `env BATCH=8 python train.py` sets it again.
-                let begin = format!("{name}=");
-                let set = launch.command.iter_mut().rfind(|word| word.as_bytes().starts_with(begin.as_bytes()));
-                match set {
-                    Some(word) => *word = [OsStr::new(&name), &value].join(OsStr::new("=")),
+                match sets(&launch.command, &name) {
+                    Some(at) => launch.command[at] = [OsStr::new(&name), &value].join(OsStr::new("=")),
                     None => launch.environment.push((name.into(), value)),
                 }
             }

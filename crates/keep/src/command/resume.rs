@@ -13,7 +13,7 @@ use lowtide_trainers::{
 };
 
 use crate::command::checkpoint::{BEFORE, CheckpointKind, CheckpointSearch};
-use crate::command::discovery::named_files;
+use crate::command::named_config::named_files;
 use crate::command::start_folders::StartFolders;
 use crate::command::strays::strays;
 use crate::command::template::Values;

@@ -110,6 +110,12 @@ impl Template {
         }
     }
 
+    /// The same without what has a place in it; `None` where nothing is left.
+    pub(crate) fn without(mut self, place: &str) -> Option<Self> {
+        self.words.retain(|word| !word.value.as_ref().map_or(&word.name, |(_, value)| value).contains(place));
+        (!self.words.is_empty()).then_some(self)
+    }
+
     /// The name of the setting whose whole value is this place.
     pub(crate) fn key_of(&self, place: &str) -> Option<&str> {
         let is_it = |word: &&TemplateWord| word.value.as_ref().is_some_and(|(_, value)| value == place);

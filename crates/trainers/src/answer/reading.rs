@@ -227,11 +227,10 @@ fn one_of<'a>(config: &'a Config, meant: &[&'a Setting]) -> Answer<'a> {
     }
 }
 
-/// The number that a setting has: in quotes it is none, except for a shell, and with a comma it is several in Python.
+/// The number that a setting has: in quotes it is none, except for a shell.
 fn number_of(config: &Config, setting: &Setting) -> Option<u64> {
     let is_text = config.syntax != Syntax::Command && config.text[setting.span.clone()].starts_with(['"', '\'']);
-    let is_tuple = config.syntax == Syntax::Python && setting.value.contains(',');
-    if is_text || is_tuple { None } else { whole_number(&setting.value) }
+    if is_text { None } else { whole_number(&setting.value) }
 }
 
 /// A group of values under a name that should have one.

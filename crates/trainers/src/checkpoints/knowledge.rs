@@ -6,6 +6,7 @@ use std::path::Path;
 use lowtide_config::{Config, Setting, Syntax};
 
 use super::lightning::lightning;
+use crate::preset::makes_arguments;
 use crate::resume_call::trainer_calls;
 use crate::{Access, Preset, ResumeCall, TextAnswer, file, script, text};
 
@@ -79,8 +80,6 @@ pub struct ResumeGap {
     pub remedy: String,
 }
 
-/// What scripts with Hugging Face's Trainer have in them.
-const TRAINER_MARKS: [&str; 3] = ["TrainingArguments", "SFTConfig(", "GRPOConfig("];
 const FLAG: &str = "resume_from_checkpoint";
 const OVERWRITE: &str = "overwrite_output_dir";
 const FLAG_WORDS: &str = "--resume_from_checkpoint={checkpoint}";
@@ -115,7 +114,7 @@ pub fn checkpoints(preset: Option<Preset>, command: &[OsString], access: &Access
         Some(Preset::NanoGpt) => nanogpt(script.as_ref(), &sources()),
         Some(Preset::Lightning) => lightning(command, script.as_ref(), &sources()),
         Some(Preset::HuggingFace) => hugging_face(script.as_ref(), &sources(), access),
-        None if script.as_ref().is_some_and(|script| has(script, &[FLAG]) || has(script, &TRAINER_MARKS)) => {
+        None if script.as_ref().is_some_and(|script| has(script, &[FLAG]) || has_trainer(script)) => {
             hugging_face(script.as_ref(), &sources(), access)
         }
         None if script.as_ref().is_some_and(|script| has(script, &["lightning"]) && has(script, &[".fit("])) => {
@@ -127,8 +126,17 @@ pub fn checkpoints(preset: Option<Preset>, command: &[OsString], access: &Access
 
 /// Whether one of these stands in a script, outside of its comments.
 fn has(script: &Config, words: &[&str]) -> bool {
-    let lines = script.text.lines().filter(|line| !line.trim_start().starts_with('#'));
-    lines.into_iter().any(|line| words.iter().any(|word| line.contains(word)))
+    lines(script).any(|line| words.iter().any(|word| line.contains(word)))
+}
+
+/// Whether a script has the arguments of Hugging Face's Trainer.
+fn has_trainer(script: &Config) -> bool {
+    lines(script).any(makes_arguments)
+}
+
+/// The lines of a script that are no comments.
+fn lines(script: &Config) -> impl Iterator<Item = &str> {
+    script.text.lines().filter(|line| !line.trim_start().starts_with('#'))
 }
 
 fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
@@ -159,7 +167,7 @@ fn nanogpt(script: Option<&Config>, sources: &[Config]) -> Checkpoints {
 }
 
 fn hugging_face(script: Option<&Config>, sources: &[Config], access: &Access<'_>) -> Checkpoints {
-    let is_trainer = script.is_none_or(|script| has(script, &TRAINER_MARKS));
+    let is_trainer = script.is_none_or(has_trainer);
     let first = script.and_then(|script| first_argument(&script.text));
     let folder = match text(sources, "output_dir") {
         TextAnswer::Absent if let Some(folder) = first => Ok(folder.to_owned()),

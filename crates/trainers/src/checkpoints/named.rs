@@ -8,7 +8,7 @@ use lowtide_config::python::{last_name, tree};
 use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
 
-use crate::hard_coded::has_word;
+use crate::code::has_word;
 use crate::nodes::{all, children};
 use crate::{Access, script, siblings};
 

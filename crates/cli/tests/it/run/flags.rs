@@ -96,7 +96,8 @@ fn what_a_script_leaves_to_others_is_not_claimed() {
 fn a_script_that_accumulates_for_a_whole_batch_by_itself() {
     let options = "p.add_argument('--device-batch-size', dest='batch_size', type=int, default=8)\n\
                    p.add_argument('--total-batch-size', type=int, default=524288)\n";
-    let place = Place::with("train.py", &parser(options));
+    let script = format!("{}n = a.total_batch_size // (a.batch_size * 1024)\n", parser(options));
+    let place = Place::with("train.py", &script);
     let ran = place.run(&["--", "python3", "train.py"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 None\n4 None\n2 None\n"), "{}", ran.stderr);
     let first = ran.stderr.lines().next().unwrap();
@@ -104,6 +105,56 @@ fn a_script_that_accumulates_for_a_whole_batch_by_itself() {
         first,
         "lowtide: micro-batch 8 (--device-batch-size), 3 retries down to 1; --total-batch-size=524288 stays"
     );
+}
+
+/// A loss that is divided by the number of micro-batches, with what it would need of PyTorch made up.
+const ACCUMULATES: &str = r#"
+class Loss:
+    def __truediv__(self, steps): return self
+    def backward(self): pass
+class Optimizer:
+    def step(self): pass
+loader, optimizer = range(a.accum), Optimizer()
+for i, x in enumerate(loader):
+    loss = Loss() / a.accum
+    loss.backward()
+    if (i + 1) % a.accum == 0: optimizer.step()
+"#;
+
+#[test]
+fn a_script_that_cuts_its_batch_itself_gets_more_accumulation_alone() {
+    let options =
+        "p.add_argument('--batch-size', type=int, default=8)\np.add_argument('--accum', type=int, default=1)\n";
+    let script = format!("{}{ACCUMULATES}", parser(options));
+    let cuts = "a.batch_size = a.batch_size // a.accum\n";
+    let place =
+        Place::with("train.py", &script.replacen("a = p.parse_args()\n", &format!("a = p.parse_args()\n{cuts}"), 1));
+    let ran = place.run(&["--", "python3", "train.py"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "8 1\n4 2\n2 4\n"), "{}", ran.stderr);
+    assert_snapshot!(ran.stderr.lines().next().unwrap(), @"lowtide: micro-batch x accumulation 8 x 1 (--accum), 3 retries down to 1 x 8");
+}
+
+#[test]
+fn what_would_train_otherwise_is_not_retried() {
+    let options =
+        "p.add_argument('--batch-size', type=int, default=8)\np.add_argument('--accum', type=int, default=1)\n";
+    let script = format!("{}{ACCUMULATES}", parser(options));
+    let first = |script: &str| first_line(&Place::with("train.py", script), &["--", "python3", "train.py"]);
+    assert_snapshot!(first(&script.replace("Loss() / a.accum", "Loss()")), @"");
+    assert_snapshot!(first(&script.replace("for i, x in enumerate(loader)", "for i in range(1000)")), @"");
+    let ran = |script: &str, file: &str| {
+        let place = Place::with("train.py", script);
+        place.write("ds.json", file);
+        let ran = place.run(&["--", "python3", "train.py", "--deepspeed", "ds.json"]);
+        let hint = ran.stderr.lines().skip_while(|line| !line.contains("hint: "));
+        [ran.stderr.lines().next().unwrap(), &hint.collect::<Vec<_>>().join("\n")].join("\n")
+    };
+    let script = "# HfArgumentParser(TrainingArguments)\nraise MemoryError\n";
+    assert_snapshot!(ran(script, "{\"train_micro_batch_size_per_gpu\": 8}\n"), @"");
+    let lightning = "# import lightning as L\nclass Net:\n    def __init__(self):\n        self.automatic_optimization = False\n\
+                     DataLoader = Trainer = lambda *words, **named: None\nloader = DataLoader([], batch_size=8)\n\
+                     Trainer(max_epochs=1)\nraise MemoryError\n";
+    assert_snapshot!(ran(lightning, "{}"), @"");
 }
 
 fn first_line(place: &Place, words: &[&str]) -> String {

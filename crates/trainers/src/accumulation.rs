@@ -1,0 +1,368 @@
+//! What more accumulation does in scripts: whether each update stays what it was, and as many are made.
+//!
+//! Gradients stay the same where the loss is divided by the number of micro-batches, by whatever name that goes, or where a
+//! library that divides by itself is given it. Some scripts cut their batch into so many: there a smaller batch too would be
+//! another training. A loop that ends after a number of micro-batches would make fewer updates.
+
+use lowtide_config::{Config, Scope, Syntax, unquoted};
+
+use crate::code::{
+    Code, Given, Piece, Update, computes_gradients, counts_micro_batches, divisors, has_word, is_one, is_product,
+    is_shown, names_of, names_of_products,
+};
+use crate::declaration::{Declaration, declarations_of};
+use crate::preset::is_library;
+
+/// What a number does that is called accumulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accumulation {
+    /// The loss is divided by it, or a library does so: with a smaller batch each update stays the same.
+    Scales,
+    /// The script cuts its batch into so many: that alone is what a retry changes.
+    Cuts,
+    /// Nothing shows: no gradients are computed in these scripts, or nothing there has its name.
+    Unseen,
+}
+
+/// What divides by itself.
+const LIBRARIES: [&str; 2] = ["deepspeed", ".accumulate("];
+/// What cuts a batch into parts.
+const CUTS: [&str; 4] = ["chunk", "split", "tensor_split", "array_split"];
+/// What makes a number of micro-batches one of updates.
+const COUNTS: [&str; 5] = ["ceil", "floor", "round", "int", "print"];
+/// What shows a number to people.
+const SHOWS: [&str; 7] = ["print", "info", "debug", "warning", "log", "write", "format"];
+/// What a batch may be multiplied by and still be one, by a part of its name.
+const PROCESSES: [&str; 6] = ["world", "gpu", "device", "rank", "proc", "replica"];
+/// Pieces of a value that are looked at.
+const LONGEST: usize = 100;
+/// Values that say nothing.
+const UNSET: [&str; 5] = ["None", "0", "-1", "", "False"];
+
+/// What more accumulation does in the scripts among these configurations, where it has a name there; `batch` is the name of the
+/// micro-batch, and `shown` what people know the number of accumulation by.
+///
+/// # Errors
+///
+/// Why another number would mean another training.
+pub fn accumulation(
+    configs: &[&Config],
+    steps: &str,
+    batch: Option<&str>,
+    shown: &str,
+) -> Result<Accumulation, String> {
+    let code = Code::read(configs.iter().copied());
+    let given = code.given();
+    let names = names_of(steps, &given);
+    let scales = is_scaled_by(&code, &given, &names);
+    if let Some(at) = computes_gradients(&code).filter(|_| !scales && code.has_word(steps)) {
+        let at = at.place();
+        return Err(format!("{at}: the loss is not divided by {shown}, so that another would change the gradients"));
+    }
+    let batches = batch.map(|batch| names_of(batch, &given)).unwrap_or_default();
+    let update = Update { steps: &names, batch: &batches, unset: &|| unset(configs) };
+    if let Some(bound) = counts_micro_batches(&code, &given, &update).filter(|_| scales) {
+        return Err(format!(
+            "{}: the loop ends after a number of micro-batches (`{}`), so that with more accumulation it would make fewer \
+             updates",
+            bound.at.place(),
+            bound.number.text().lines().next().unwrap_or_default()
+        ));
+    }
+    Ok(match () {
+        () if cuts_batch(&code, &batches, &names) => Accumulation::Cuts,
+        () if scales => Accumulation::Scales,
+        () => Accumulation::Unseen,
+    })
+}
+
+/// Whether the loss is divided by a number of a name, or a library that divides is given it.
+pub(crate) fn scales(configs: &[&Config], steps: &str) -> bool {
+    let code = Code::read(configs.iter().copied());
+    let given = code.given();
+    is_scaled_by(&code, &given, &names_of(steps, &given))
+}
+
+fn is_scaled_by(code: &Code<'_>, given: &[Given<'_>], names: &[String]) -> bool {
+    is_handed_on(code, names) || is_divided_by(code, given, names)
+}
+
+/// Whether scripts cut a batch into so many micro-batches as a number says.
+fn cuts_batch(code: &Code<'_>, batches: &[String], steps: &[String]) -> bool {
+    let parents = code.parents();
+    let is_by_steps =
+        |piece: Piece<'_>| is_division(piece) && piece.field("right").is_some_and(|it| is_product(it, steps));
+    let is_cut = |piece: &Piece<'_>| match piece.kind() {
+        "augmented_assignment" if matches!(piece.part("operator"), "/=" | "//=") => {
+            piece.field("left").is_some_and(|left| is_one(left, batches))
+                && piece.field("right").is_some_and(|right| is_product(right, steps))
+        }
+        "binary_operator" => is_by_steps(*piece) && piece.field("left").is_some_and(|left| is_batch(left, batches)),
+        "call" if CUTS.contains(&piece.callee()) => {
+            let is_it = |value: Piece<'_>| is_one(value, steps) || is_by_steps(value);
+            piece.arguments().into_iter().map(Piece::value).any(is_it)
+        }
+        _ => false,
+    };
+    let is_used = |piece: &Piece<'_>| {
+        !parents.of(*piece).any(|outer| outer.kind() == "interpolation" || SHOWS.contains(&outer.callee()))
+    };
+    code.pieces().filter(is_cut).any(|piece| is_used(&piece))
+}
+
+/// Whether scripts divide the batch of a whole step by one that is computed at once: then they accumulate what is missing
+/// by themselves.
+#[must_use]
+pub fn divides_whole(configs: &[&Config], whole: &str, part: &str) -> bool {
+    let code = Code::read(configs.iter().copied());
+    let given = code.given();
+    let [wholes, parts] = [whole, part].map(|name| names_of_products(name, &given));
+    let is_it =
+        |piece: Piece<'_>, side: &str, names: &[String]| piece.field(side).is_some_and(|it| is_product(it, names));
+    code.pieces().any(|piece| is_division(piece) && is_it(piece, "left", &wholes) && is_it(piece, "right", &parts))
+}
+
+fn is_division(piece: Piece<'_>) -> bool {
+    piece.kind() == "binary_operator" && matches!(piece.part("operator"), "/" | "//")
+}
+
+/// Whether a value is a batch, of one process or of all.
+fn is_batch(value: Piece<'_>, names: &[String]) -> bool {
+    let is_number = |factor: Piece<'_>| {
+        let name = factor.name().unwrap_or(factor.callee()).to_ascii_lowercase();
+        factor.kind() == "integer" || PROCESSES.iter().any(|part| name.contains(part))
+    };
+    value.factors().any(|factor| is_one(factor, names))
+        && value.factors().all(|factor| is_one(factor, names) || is_number(factor))
+}
+
+/// Whether a library is given what one of some names stands for, or divides by itself anyway.
+fn is_handed_on(code: &Code<'_>, names: &[String]) -> bool {
+    // A class of the script's own by such a name has a loop of its own, unless it is derived from the library's.
+    let is_own = |class: &str| {
+        let is_it = |piece: &Piece<'_>| piece.kind() == "class_definition" && piece.part("name") == class;
+        code.pieces().filter(is_it).any(|piece| !piece.part("superclasses").contains("Trainer"))
+    };
+    let is_given = |call: Piece<'_>| {
+        let is_it = |argument: &Piece<'_>| {
+            let is_its = || names.iter().any(|name| name == argument.part("name"));
+            argument.kind() == "keyword_argument" && (is_one(argument.value(), names) || is_its())
+        };
+        is_library(call.callee()) && call.arguments().iter().any(is_it) && !is_own(call.callee())
+    };
+    LIBRARIES.iter().any(|text| code.has(text)) || code.pieces().any(is_given)
+}
+
+/// Whether the loss is divided by what one of some names stands for. Where gradients are computed in no way that is known, any
+/// division counts that is not one of a number of batches.
+fn is_divided_by(code: &Code<'_>, given: &[Given<'_>], names: &[String]) -> bool {
+    let has = |text: &str| names.iter().any(|name| has_word(text, name));
+    if computes_gradients(code).is_some() {
+        return divisors(code, given).into_iter().any(has);
+    }
+    let parents = code.parents();
+    let is_counted = |piece: Piece<'_>| {
+        let left = piece.field("left").into_iter().flat_map(Piece::all).take(LONGEST);
+        let outer = parents.of(piece).take(3);
+        left.map(Piece::callee).any(|name| name == "len") || outer.map(Piece::callee).any(|name| COUNTS.contains(&name))
+    };
+    let divides = |piece: &Piece<'_>| {
+        matches!(piece.part("operator"), "/" | "/=")
+            && has(piece.part("right"))
+            && !piece.field("left").is_some_and(is_shown)
+    };
+    code.pieces().filter(divides).any(|piece| !is_counted(piece))
+}
+
+/// The options and constants that are left at a value that says nothing.
+pub(crate) fn unset(configs: &[&Config]) -> Vec<String> {
+    let says_nothing = |value: &str| UNSET.contains(&unquoted(value));
+    let lines = configs.iter().filter(|config| config.syntax == Syntax::Command);
+    let typed: Vec<&String> = lines.flat_map(|line| &line.settings).filter_map(|it| it.path.last()).collect();
+    let scripts = configs.iter().copied().filter(|config| config.syntax == Syntax::Python);
+    let is_unset = |it: &Declaration| it.default.as_ref().is_none_or(|default| says_nothing(&default.value));
+    let options = declarations_of(scripts.clone()).into_iter().filter(|(_, it)| is_unset(it)).map(|(_, it)| it.name);
+    let constants = scripts.flat_map(|script| &script.settings);
+    let constants = constants.filter(|it| it.scope == Scope::File && it.path.len() == 1 && says_nothing(&it.value));
+    options.filter(|name| !typed.contains(&name)).chain(constants.map(|it| it.path.concat())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(script: &str) -> Config {
+        Config::parse_as(Syntax::Python, "t.py", script).unwrap()
+    }
+
+    fn why(script: &str) -> Result<Accumulation, String> {
+        accumulation(&[&read(script)], "grad_accum", Some("batch_size"), "--grad-accum=1")
+    }
+
+    #[test]
+    fn a_loss_that_is_not_divided() {
+        let detail =
+            "t.py, line 1: the loss is not divided by --grad-accum=1, so that another would change the gradients";
+        for script in [
+            "loss.backward()\nif (i + 1) % a.grad_accum == 0: opt.step()\n",
+            "loss.backward()\nshown += loss.item() / a.grad_accum\n",
+            // A number of updates, which is none of the loss.
+            "loss.backward()\nupdates = math.ceil(len(loader) / a.grad_accum)\n",
+            "(loss / updates).backward()\nupdates = len(loader) / a.grad_accum\n",
+            // What is shown.
+            "loss.backward()\nrunning += loss.item()\nif i % a.grad_accum == 0: print(running / a.grad_accum)\n",
+            "loss.backward()\nlog(loss=loss / a.grad_accum)\n",
+            // A class of the script's own.
+            "loss.backward()\nclass Trainer: pass\nTrainer(steps=a.grad_accum)\n",
+            // What the loss is computed with.
+            "criterion(out, y / a.grad_accum).backward()\n",
+        ] {
+            assert_eq!(why(script), Err(detail.to_owned()), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_loss_that_is_divided_under_any_name() {
+        for script in [
+            "(loss / a.grad_accum).backward()\n",
+            "loss /= a.grad_accum\nloss.backward()\n",
+            "loss = loss / cfg['grad_accum']\nscaler.scale(loss).backward()\n",
+            "n = a.grad_accum\nloss = loss / n\nloss.backward()\n",
+            "m, n = a.m, a.grad_accum\nloss.div_(n).backward()\n",
+            "def train(model, steps): (f(model) / steps).backward()\ntrain(net, a.grad_accum)\n",
+            "def train(*, steps): (f() * (1.0 / steps)).backward()\ntrain(steps=max(1, a.grad_accum))\n",
+            "self.steps = a.grad_accum\nloss = loss / self.steps\nloss.backward()\n",
+            "x = Accelerator(gradient_accumulation_steps=a.grad_accum)\nx.backward(loss)\n",
+            "loss = f(x)\nif a.grad_accum > 1: loss = loss / a.grad_accum\naccelerator.backward(loss)\n",
+            "losses = f(x)\nloss = sum(l / a.grad_accum for l in losses)\nloss.backward()\n",
+            "def compute(x): return f(x).mean() / a.grad_accum\nloss, out = compute(x)\nloss.backward()\n",
+            "share = 1 / a.grad_accum\nloss = share * criterion(x, y)\nloss.backward()\n",
+            "loss.backward()\nfor p in params: p.grad /= a.grad_accum\n",
+            "loss.backward()\nfor p in params: p.grad.data.div_(a.grad_accum)\n",
+            "loss = f(x) / a.grad_accum if train else f(x)\nself.manual_backward(loss)\n",
+            "loss, y = f(x)\nloss = torch.div(loss, a.grad_accum)\nloss.backward()\n",
+            "terms.append(f(x) / a.grad_accum)\nsum(terms).backward()\n",
+            "with amp.scale_loss(loss, opt) as scaled: scaled.backward()\nloss = f(x) / a.grad_accum\n",
+            "loss_scaler(loss, opt)\nother.backward()\nloss /= a.grad_accum\n",
+            "def steps(self): return self.a.grad_accum\n(loss / self.steps).backward()\n",
+            "class Own(Trainer): pass\nTrainer(accum=a.grad_accum)\nloss.backward()\n",
+        ] {
+            assert_eq!(why(script), Ok(Accumulation::Scales), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_loop_that_is_not_to_be_seen() {
+        for script in
+            ["import engine\nengine.train(a)\n", "import engine\nloss.backward()\n", "n = len(x) / grad_accum\n"]
+        {
+            assert_eq!(why(script), Ok(Accumulation::Unseen), "{script}");
+        }
+        // Of JAX and others.
+        assert_eq!(why("grads = map(lambda g: g / grad_accum, grads)\n"), Ok(Accumulation::Scales));
+    }
+
+    #[test]
+    fn loops_that_count_micro_batches() {
+        let turn = "(loss / a.grad_accum).backward()";
+        let step = |head: &str, counter: &str, more: &str| {
+            let indent = " ".repeat(head.lines().last().map_or(0, |last| last.len() - last.trim_start().len() + 2));
+            format!(
+                "{head}\n{indent}{turn}\n{indent}if ({counter} + 1) % a.grad_accum == 0: opt.step()\n{indent}{more}\n"
+            )
+        };
+        for (head, counter, more, bound) in [
+            ("for i in range(a.max_steps):", "i", "", Some("range(a.max_steps)")),
+            ("for i in tqdm(range(10000)):", "i", "", Some("range(10000)")),
+            ("for i, x in zip(range(n), loader):", "i", "", Some("range(n)")),
+            ("for i, x in enumerate(islice(loader, 100)):", "i", "", Some("islice(loader, 100)")),
+            ("while done < a.max_steps:", "done", "done += 1", Some("done < a.max_steps")),
+            ("for i, x in enumerate(loader):", "i", "if i >= 500: break", Some("i >= 500")),
+            ("while done < n:\n  for i, x in enumerate(loader):", "i", "done += 1", Some("done < n")),
+            ("for i, x in enumerate(loader):", "i", "", None),
+            ("for i in range(len(loader)):", "i", "", None),
+            ("n = len(data) // a.batch_size\nfor i in range(n):", "i", "", None),
+            ("for i in range(a.updates * a.grad_accum):", "i", "", None),
+            ("for epoch in range(a.epochs):\n  for i, x in enumerate(loader):", "i", "", None),
+            ("for i, x in enumerate(loader):", "i", "if updates >= a.max_steps: break", None),
+            // Nobody set a limit.
+            (
+                "p.add_argument('--most', default=None)\nfor i, x in enumerate(loader):",
+                "i",
+                "if a.most and i > a.most: break",
+                None,
+            ),
+        ] {
+            let script = step(head, counter, more);
+            let found = why(&script).err();
+            let expected = bound.map(|bound| format!("(`{bound}`)"));
+            assert_eq!(found.is_some(), expected.is_some(), "{script} {found:?}");
+            assert!(expected.is_none_or(|expected| found.unwrap().contains(&expected)), "{script}");
+        }
+        let detail = "t.py, line 1: the loop ends after a number of micro-batches (`range(9)`), so that with more \
+                      accumulation it would make fewer updates";
+        assert_eq!(why(&step("for i in range(9):", "i", "")), Err(detail.to_owned()));
+    }
+
+    #[test]
+    fn batches_that_are_cut_by_accumulation() {
+        let cuts =
+            |script: &str| accumulation(&[&read(script)], "accum", Some("batch_size"), "it") == Ok(Accumulation::Cuts);
+        for script in [
+            "DataLoader(d, batch_size=args.batch_size // args.accum)\n",
+            "micro = int(args.batch_size / args.accum)\n",
+            "b, n = args.batch_size, args.accum\nmicro = b // n\n",
+            "micro = (args.batch_size // (args.accum * world))\n",
+            "args.batch_size //= args.accum\n",
+            "args.batch_size = int(args.batch_size / args.accum)\n",
+            "micro = args.batch_size * world_size // args.accum\n",
+            "for part in x.chunk(args.accum): pass\n",
+            "for part in torch.split(x, len(x) // args.accum): pass\n",
+            "def load(size, n): return DataLoader(d, size // n)\nload(args.batch_size, args.accum)\n",
+        ] {
+            assert!(cuts(script), "{script}");
+        }
+        for script in [
+            "updates = len(d) // args.batch_size // args.accum\n",
+            "updates = math.ceil(len(loader) / args.accum)\n",
+            "loss = loss * args.batch_size / args.accum\n",
+            "print(f'{args.batch_size // args.accum} at once')\n",
+            "logger.info('%d', args.batch_size / args.accum)\n",
+            "accum = total // args.batch_size\n",
+            "n = int(len(d) / args.batch_size) // args.accum\n",
+        ] {
+            assert!(!cuts(script), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_whole_batch_that_is_divided_by_a_part_of_it() {
+        let divides = |script: &str| divides_whole(&[&read(script)], "total", "micro");
+        for script in [
+            "steps = args.total // args.micro\n",
+            "tokens = args.micro * length\neach = tokens * world\nsteps = args.total // each\n",
+            "steps = math.ceil(args.total / (args.micro * world))\n",
+        ] {
+            assert!(divides(script), "{script}");
+        }
+        for script in ["lr = args.lr * args.total / 256\n", "n = args.micro // args.total\n", "print(args.total)\n"] {
+            assert!(!divides(script), "{script}");
+        }
+    }
+
+    #[test]
+    fn no_text_is_too_deep_or_too_odd() {
+        let deep = "(".repeat(20_000);
+        for text in [
+            format!("x = {deep}"),
+            format!("loss = {}1{}\nloss.backward()\n", "(".repeat(5000), ")".repeat(5000)),
+            format!("(loss{}).backward()\n", " / grad_accum".repeat(5000)),
+            format!("loss{}.backward()\n", ".mean()".repeat(5000)),
+            format!("{}opt.step()\n", "if i % grad_accum == 0:\n".repeat(300)),
+        ] {
+            let config = read(&text);
+            drop(accumulation(&[&config], "grad_accum", Some("batch_size"), "it"));
+            assert!(!divides_whole(&[&config], "total", "grad_accum"));
+        }
+    }
+}

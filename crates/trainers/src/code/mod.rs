@@ -1,0 +1,14 @@
+//! What shows only in how the code of scripts goes on: what a name is given to, what gradients are computed of, when weights
+//! are updated.
+
+mod given;
+mod losses;
+mod piece;
+mod turns;
+mod updates;
+
+pub(crate) use given::{Given, Way, is_one, is_product, names_of, names_of_products};
+pub(crate) use losses::{computes_gradients, divisors, is_shown};
+pub(crate) use piece::{Code, Parents, Piece, has_word, names};
+pub(crate) use turns::{Update, counts_micro_batches};
+pub(crate) use updates::counted_by;
