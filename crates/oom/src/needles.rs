@@ -324,6 +324,9 @@ const RARE: &[&str] = &[
     "NVML_SUCCESS == r",
     "KILLED",
     " MB; Free ",
+    "rrno: 12",
+    "rrno=12",
+    "rrno = 12",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.

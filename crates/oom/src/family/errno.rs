@@ -2,7 +2,7 @@
 
 use super::cuda::refuses;
 use crate::message::Message;
-use crate::phrase::{has_any, has_word};
+use crate::phrase::{has_any, has_number_after, has_word};
 use crate::reference::has_any_word;
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Source};
@@ -38,7 +38,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if lack.is_some_and(is_reported) && has_any(line, &["rror", "rrno", "(os error 8)"]) {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Windows, Source::Heap) });
     }
-    if has_any(line, &["[Errno 12]", "os error 12", "errno 12", "errno: 12", "errno=12"]) || has_word(line, "ENOMEM") {
+    if ["os error", "rrno"].iter().any(|name| has_number_after(line, name, "12")) || has_word(line, "ENOMEM") {
         return Some(Oom::host(Engine::Linux, Source::Heap));
     }
     let phrase = ["Cannot allocate memory", "cannot allocate memory", "virtual memory exhausted"];

@@ -1,7 +1,7 @@
 //! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
 
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, has_word, number_after};
+use crate::phrase::{begins_with_number, has_any, has_number_after, has_word, number_after, without_signs};
 use crate::reference::has_any_word;
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
@@ -78,34 +78,17 @@ fn is_status(line: &str) -> bool {
 /// `exitcode  : -7 (pid: 4567)`, `exits with return code = -7`, `died with <Signals.SIGBUS: 7>`, and MPI's `EXIT STRING: Bus error`
 fn is_bus_error(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
-    let is_status =
-        |word: &str| lower.match_indices(word).any(|(at, _)| has_status(&lower[at + word.len()..], &["-7"]));
-    ["exitcode", "return code"].into_iter().any(is_status)
+    ["exitcode", "return code"].iter().any(|word| has_number_after(&lower, word, "-7"))
         || has_any(line, &["died with <Signals.SIGBUS", "WITH THE EXIT STRING: Bus error"])
 }
 
 fn is_kill_status(rest: &str) -> bool {
-    let rest = without_marks(rest);
+    let rest = without_signs(rest);
     let rest = ["code ", "status ", "code: ", "code=", "status: ", "status=", "is "]
         .into_iter()
         .find_map(|word| rest.strip_prefix(word))
         .unwrap_or(rest);
-    has_status(rest, &["137", "-9"])
-}
-
-/// What stands between a word and its number is left out.
-fn without_marks(rest: &str) -> &str {
-    rest.trim_start_matches([' ', ':', '=', '"', '\'', '(', '[', '\t'])
-}
-
-fn has_status(rest: &str, statuses: &[&str]) -> bool {
-    let rest = without_marks(rest);
-    statuses.iter().any(|status| rest.strip_prefix(status).is_some_and(ends_number))
-}
-
-fn ends_number(rest: &str) -> bool {
-    !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && !rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    ["137", "-9"].iter().any(|status| begins_with_number(rest, status))
 }
 
 fn is_signal(line: &str) -> bool {

@@ -1,17 +1,12 @@
 //! Messages of programs that have one or two each: engine, place, certainty and the request.
 
 use lowtide_core::Bytes;
-use lowtide_oom::Certainty::{self, Likely, Possible, Sure};
+use lowtide_oom::Certainty::{Likely, Possible, Sure};
 use lowtide_oom::Engine;
-use lowtide_oom::Place::{self, Device, Host};
-use lowtide_oom::{Oom, read};
+use lowtide_oom::Place::{Device, Host};
+use lowtide_oom::read;
 
-fn check(text: &str, engine: Engine, place: Place, certainty: Certainty, requested: Option<u64>) -> Oom {
-    let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
-    let requested_here = oom.requested.map(|bytes| bytes.get());
-    assert_eq!((oom.engine, oom.place, oom.certainty, requested_here), (engine, place, certainty, requested), "{text}");
-    oom
-}
+use crate::kit::check;
 
 #[test]
 fn attention_that_reckons_before_it_asks_is_of_the_card() {
