@@ -8,7 +8,8 @@ use super::told_abroad::{TRANSLATED, translated};
 use crate::message::without_prefix;
 use crate::phrase::has_any;
 use crate::reference::has_any_word;
-use crate::talk::{is_asked, is_hypothetical, is_source_code};
+use crate::source_code::is_source_code;
+use crate::talk::{is_asked, is_hypothetical};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
 /// Words without which a line tells nothing.
