@@ -7,8 +7,7 @@
 use crate::family;
 use crate::last_resort::is_of_oneself;
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, has_word};
-use crate::reference::has_any_word;
+use crate::phrase::{has_any, has_any_word, has_word};
 
 /// How much a post reads like a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

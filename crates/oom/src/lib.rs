@@ -24,6 +24,7 @@ mod article;
 mod family;
 mod figure;
 mod last_resort;
+mod level;
 mod line;
 mod look_alike;
 mod message;

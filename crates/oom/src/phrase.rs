@@ -67,6 +67,12 @@ pub(crate) fn has_any_caseless(text: &str, phrases: &[&str]) -> bool {
     has_any(&lower, phrases)
 }
 
+/// Whether any of the words, given with blanks between them, stands in the text, letter case aside.
+pub(crate) fn has_any_word(text: &str, words: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .any(|word| words.split(' ').any(|known| known.eq_ignore_ascii_case(word)))
+}
+
 /// Whether `word` stands in the text with no letter, digit or underscore at either side.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {

@@ -1,13 +1,37 @@
 //! Text that reports an error, told from text that talks about one: advice, hypotheses, quotations.
 
-use crate::reference::has_any_word;
+use std::borrow::Cow;
+
+use crate::phrase::has_any_word;
+
+/// How messages say it, in small letters: the anchors around which a sentence is looked at.
+pub(crate) const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory"];
 
 /// Whether the words around an anchor make it a piece of advice or a hypothesis instead of a report.
 ///
 /// `at..end` is where the anchor stands in `line`. Only the clause it stands in is looked at.
 pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
     let clause = clause_before(&line[..at]);
-    is_hypothetical(clause) || is_asked(clause) || is_topic(&line[end..]) || is_quoted(line, at)
+    let after = &line[end..];
+    is_hypothetical(clause) || is_asked(clause) || is_topic(after) || is_general(clause, after) || is_quoted(line, at)
+}
+
+/// Whether words open a line in the middle of a sentence that talks: `..., or it runs` above, and `out of memory while` in the line.
+pub(crate) fn is_within_talk(above: &str, line: &str, at: usize) -> bool {
+    let above = above.trim_end();
+    let opens = line[..at].trim().is_empty() && line[at..].starts_with(|c: char| c.is_lowercase());
+    opens && above.ends_with(|c: char| c.is_alphabetic() || c == ',') && is_hypothetical(clause_before(above))
+}
+
+/// `an out of memory error halves the batch`: what every such error does.
+fn is_general(clause: &str, after: &str) -> bool {
+    let subject = clause.rsplit(',').next().unwrap_or(clause).trim_start();
+    let is_any = ["a ", "an ", "any ", "every "]
+        .iter()
+        .any(|article| subject.get(..article.len()).is_some_and(|head| head.eq_ignore_ascii_case(article)));
+    let verb =
+        || after.trim_start().strip_prefix("error ").and_then(|rest| rest.split(|c: char| !c.is_alphabetic()).next());
+    is_any && verb().is_some_and(|verb| verb.ends_with('s') && !matches!(verb, "was" | "has" | "is"))
 }
 
 /// `Am I out of memory here?`
@@ -31,6 +55,11 @@ pub(crate) fn is_quoted(line: &str, at: usize) -> bool {
     })
 }
 
+/// Whether what stands there is the name of an error in quotes, and nobody's own error.
+pub(crate) fn is_named_in_quotes(line: &str, at: usize) -> bool {
+    is_quoted(line, at) && !tells_of_oneself(&line[..at])
+}
+
 /// `I keep getting the error message`: what happened to who writes, and not what may happen to a reader.
 pub(crate) fn tells_of_oneself(head: &str) -> bool {
     let head = head.to_ascii_lowercase();
@@ -47,6 +76,7 @@ fn clause_before(text: &str) -> &str {
 }
 
 pub(crate) fn is_hypothetical(clause: &str) -> bool {
+    let clause = &*without_failures(clause);
     let mut words = clause.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_').peekable();
     while let Some(word) = words.next() {
         // `about 1,000 samples` is a number, and no talk about something.
@@ -60,6 +90,19 @@ pub(crate) fn is_hypothetical(clause: &str) -> bool {
     false
 }
 
+/// `GPU worker could not start, `: a part that tells what failed supposes nothing of what stands behind it.
+fn without_failures(clause: &str) -> Cow<'_, str> {
+    const FAILED: [&str; 8] =
+        ["could not ", "couldn't ", "can not ", "can't ", "did not ", "didn't ", "was not ", "wasn't "];
+    match clause.rsplit_once(',') {
+        Some((told, rest)) => {
+            let told = FAILED.iter().fold(told.to_ascii_lowercase(), |told, words| told.replace(words, ""));
+            Cow::Owned(format!("{told},{rest}"))
+        }
+        None => Cow::Borrowed(clause),
+    }
+}
+
 /// Words for an occasion: `when I train with 8 I get it` is a report, `when memory runs out` none.
 const OCCASIONS: &str = "when whenever";
 
@@ -69,7 +112,7 @@ const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents preve
     until before expected simulate simulated simulating isn't wasn't doesn't don't didn't won't can't couldn't \
     catch catches detect detects zero about recover recovers retry_on reduce reduces fix fixes fixed solve \
     solved help helps since likely cause causes lead leads usually often sometimes probably how test \
-    testing what thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
+    testing what maybe perhaps thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
 
 /// Whether a line opens as a sentence about something does, with nothing set apart before the anchor: `The out of memory error ...`.
 pub(crate) fn is_prose(head: &str) -> bool {
@@ -81,7 +124,7 @@ pub(crate) fn is_prose(head: &str) -> bool {
 }
 
 /// Whether what follows the anchor makes it the name of a subject: `errors`, `handling`, `killer`.
-fn is_topic(after: &str) -> bool {
+pub(crate) fn is_topic(after: &str) -> bool {
     let after = after.trim_start();
     TOPICS.iter().any(|topic| after.starts_with(topic))
 }
@@ -120,6 +163,9 @@ const TOPICS: &[&str] = &[
     "means ",
     "happens ",
     "occurs ",
+    "test ",
+    "tests",
+    "enabled",
 ];
 
 #[cfg(test)]
@@ -136,6 +182,14 @@ mod tests {
         assert!(check("If you run out of memory, lower it"));
         assert!(check("no out of memory so far"));
         assert!(check("It fails. Am I out of memory here, or is it something else?"));
+        assert!(
+            check("a CUDA out of memory error halves the batch") && !check("a CUDA out of memory error was raised")
+        );
+        assert!(
+            check("it could not start, maybe out of memory") && check("If it could not start, out of memory is why")
+        );
+        assert!(!check("worker could not start, CUDA out of memory") && !check("It can't be loaded, out of memory"));
+        assert!(check("12 passed; out of memory tests ignored"));
         assert!(check("Originally I thought it is due to out of memory error"));
         assert!(check("I took it for an out of memory error at first"));
         assert!(check("See \"CUDA out of memory\" in the FAQ"));

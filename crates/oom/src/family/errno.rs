@@ -2,8 +2,7 @@
 
 use super::cuda::refuses;
 use crate::message::Message;
-use crate::phrase::{has_any, has_number_after, has_word};
-use crate::reference::has_any_word;
+use crate::phrase::{has_any, has_any_word, has_number_after, has_word};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Source};
 

@@ -1,8 +1,7 @@
 //! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
 
 use crate::message::{Message, without_prefix};
-use crate::phrase::{begins_with_number, has_any, has_number_after, has_word, number_after, without_signs};
-use crate::reference::has_any_word;
+use crate::phrase::{begins_with_number, has_any, has_any_word, has_number_after, has_word, number_after, without_signs};
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {

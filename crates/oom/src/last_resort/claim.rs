@@ -1,8 +1,7 @@
 //! What a line claims of memory, by the words or the status in it, and where they stand.
 
 use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, SHORTAGES, SIGNATURES, TRANSLATIONS};
-use crate::phrase::has_any;
-use crate::reference::has_any_word;
+use crate::phrase::{has_any, has_any_word};
 
 /// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
 const MOST_BETWEEN: usize = 5;

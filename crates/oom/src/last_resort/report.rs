@@ -18,8 +18,7 @@ use super::words::{
 use crate::figure::figure_at;
 use crate::look_alike::never_memory;
 use crate::message::{clean, without_prefix};
-use crate::phrase::{has_any, has_any_caseless};
-use crate::reference::has_any_word;
+use crate::phrase::{has_any, has_any_caseless, has_any_word};
 use crate::source_code::is_source_code;
 use crate::talk::{is_only_mentioned, is_prose};
 use crate::{Certainty, Engine, Oom, OomHit, Place, Source};

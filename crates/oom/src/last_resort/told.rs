@@ -6,8 +6,7 @@
 use super::report::is_of_device;
 use super::told_abroad::{TRANSLATED, translated};
 use crate::message::without_prefix;
-use crate::phrase::has_any;
-use crate::reference::has_any_word;
+use crate::phrase::{has_any, has_any_word};
 use crate::source_code::is_source_code;
 use crate::talk::{is_asked, is_hypothetical};
 use crate::{Certainty, Engine, Oom, Place, Source};
