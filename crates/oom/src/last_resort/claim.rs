@@ -1,6 +1,6 @@
 //! What a line claims of memory, by the words or the status in it, and where they stand.
 
-use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, SHORTAGES, SIGNATURES, TRANSLATIONS};
+use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, OWNERS, SHORTAGES, SIGNATURES, TRANSLATIONS};
 use crate::phrase::{has_any, has_any_word};
 
 /// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
@@ -72,8 +72,31 @@ fn failure(lower: &str) -> Option<Claim> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let start = lower[..at].trim_end_matches(is_part).len();
     let end = at + length;
-    let is_memory = has_any_word(lower, KINDS) || has_any(&lower[start..end], &["memory", "malloc"]);
+    let is_memory =
+        has_any(&lower[start..end], &["memory", "malloc", "oom"]) || is_of_memory(&lower[..start], &lower[end..]);
     is_memory.then_some(Claim { phrase: Phrase::Failure, at: start, end })
+}
+
+/// How many words before or behind a failure what was to be had may stand: `allocate the requested 1000 Mwords of memory`.
+const NEAR: usize = 6;
+
+/// Whether what was to be had is memory, by the words right before and behind; what stands behind a colon is the reason.
+fn is_of_memory(before: &str, after: &str) -> bool {
+    let is_kind = |word: &str| has_any_word(word, KINDS);
+    let is_set_apart = |word: &&str| word.ends_with([':', ';']);
+    let mut ahead = before.split_whitespace().rev().take(NEAR).take_while(|word| !is_set_apart(word));
+    let mut behind = after.split_whitespace().take(NEAR);
+    let last = before.split_whitespace().next_back().unwrap_or_default();
+    let is_of_owner = before.ends_with(' ') && OWNERS.split(' ').any(|owner| owner == last);
+    is_of_owner
+        || ahead.any(is_kind)
+        || behind.by_ref().map_while(|word| (!is_set_apart(&word)).then_some(word)).any(is_kind)
+        || last_of_object(after).is_some_and(is_kind)
+}
+
+/// The word that a colon ends, where it is near: `allocate buffer: 4194304`
+fn last_of_object(after: &str) -> Option<&str> {
+    after.split_whitespace().take(NEAR).find(|word| word.ends_with([':', ';']))
 }
 
 /// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.
@@ -99,7 +122,10 @@ fn lack(lower: &str) -> Option<Claim> {
         let end = (limit + "memory limit".len()).max(exceeded + "exceeded".len());
         return Some(Claim { phrase: Phrase::Lack, at: limit.min(exceeded), end });
     }
-    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase))) {
+    let is_of_hardware = || has_any(lower, &["hardware error", "edac", "ecc", "machine check"]);
+    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))
+        && !is_of_hardware()
+    {
         return Some(Claim { phrase: Phrase::Lack, at, end: at + phrase.len() });
     }
     LACKS.iter().find_map(|lack| {
