@@ -28,6 +28,7 @@ mod level;
 mod line;
 mod look_alike;
 mod message;
+mod names;
 mod needles;
 mod oom;
 mod phrase;
