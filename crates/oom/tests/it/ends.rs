@@ -55,3 +55,53 @@ fn ends_of_processes_are_slight() {
         assert_eq!(read(text), None, "{text}");
     }
 }
+
+#[test]
+fn whoever_starts_a_process_tells_of_its_end_in_words_of_his_own() {
+    for text in [
+        "The command '/bin/sh -c npm run build' returned a non-zero code: 137",
+        "> Process 'Gradle Test Executor 1' finished with non-zero exit value 137",
+        "systemd[1]: train.service: Main process exited, code=killed, status=9/KILL",
+        "  process didn't exit successfully: `rustc --crate-name serde` (signal: 9, SIGKILL: kill)",
+        "A jest worker process (pid=1234) was terminated by another process: signal=SIGKILL, exitCode=null.",
+        "Error: Command was killed with SIGKILL (Forced termination): vite build",
+        "2024-05-01 10:00:00,000 INFO exited: worker (terminated by SIGKILL; not expected)",
+        "PM2      | App [api:0] exited with code [0] via signal [SIGKILL]",
+        "=   KILLED BY SIGNAL: 9 (Killed)",
+        "[2]+  Killed                  python b.py",
+        "[3]-  Killed                  python b.py",
+        "return code 137 (SIGKILL)",
+        "exited with exit code 137(SIGKILL, possible container OOM).",
+        "fish: Job 1, 'python train.py' terminated by signal SIGKILL (Forced quit)",
+        "ERROR: Job failed: command terminated with exit code 137",
+        "Process 'train' terminated by SIGKILL",
+        "The process was killed by signal 9.",
+        "worker 3 exited by signal=SIGKILL",
+        "Child returned status 137",
+        "the test runner finished with exit value 137",
+    ] {
+        let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
+        assert_eq!((oom.place, oom.certainty), (Host, Slight), "{text}");
+    }
+}
+
+#[test]
+fn signals_that_somebody_sends_and_numbers_of_other_things_are_no_ends() {
+    for text in [
+        "systemd[1]: nginx.service: Killing process 123 (nginx) with signal SIGKILL.",
+        "Unable to shutdown process 4242 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL",
+        "[1] INFO  Killed 5 idle sessions",
+        "[12] Killed 5 idle sessions",
+        "clEnqueueWriteImage failed with error code -9 (CL_IMAGE_FORMAT_MISMATCH)",
+        "[ERROR] error 137 while parsing row",
+        "KillSignal=SIGKILL",
+        "stop_signal: SIGKILL",
+        "The image may exit with code 137 in the phase that builds the model.",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "country code 137 is unknown",
+        "HTTP status 137",
+        "it was skilled, filled and billed",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}
