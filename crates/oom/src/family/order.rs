@@ -26,10 +26,10 @@ fn is_title(message: &Message<'_>) -> bool {
         return false;
     }
     let has_figures = || message.line.contains("Tried to allocate ") && message.line.contains(" total capacity; ");
-    match &*message.above() {
-        "" => has_figures() || message.line.contains("Error: ") && message.line.contains("WinError "),
-        above => above.starts_with("# ") && has_figures(),
+    if message.lines_above().trim().is_empty() {
+        return has_figures() || message.line.contains("Error: ") && message.line.contains("WinError ");
     }
+    message.above().starts_with("# ") && has_figures()
 }
 
 const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[

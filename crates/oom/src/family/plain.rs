@@ -1,9 +1,10 @@
 //! The bare words, when no family knows the text: a report only where nothing around makes it talk.
 
 use crate::figure::figure_at;
+use crate::look_alike::names_other_errno;
 use crate::message::{Message, without_prefix};
 use crate::phrase::{has_any, has_any_caseless, size_after_any};
-use crate::talk::{is_only_mentioned, is_prose};
+use crate::talk::{is_only_mentioned, is_prose, is_within_talk, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -24,7 +25,16 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Cuda, Source::Runtime) });
     }
     let end = at + phrase.len();
-    if is_only_mentioned(line, at, end) || is_name(&lower, at, end) || is_prose(&lower[..at]) || !reports(&lower) {
+    let end = ["error", "exception"]
+        .iter()
+        .find(|class| lower[end..].starts_with(*class))
+        .map_or(end, |class| end + class.len());
+    let is_talk = is_only_mentioned(line, at, end)
+        || is_within_talk(&message.above(), line, at)
+        || is_name(&lower, at, end)
+        || is_code(line, at, end)
+        || is_prose(&lower[..at]);
+    if is_talk || !reports(&lower) {
         return None;
     }
     Some(Oom {
@@ -50,8 +60,9 @@ fn refused(line: &str, lower: &str) -> Option<Oom> {
     let figure = figure_at(rest.trim_start_matches([' ', ':', '(', 'o', 'f']))?;
     // What a program did instead is no end of it.
     let goes_on = has_any(lower, &["falling back", "fallback", "instead", "retry", "pinned"]);
+    let is_other = names_other_errno(lower) || has_any(rest, &["of disk", "disk space"]);
     let is_only_mentioned = is_only_mentioned(line, at, at + word.len());
-    (figure.has_unit && !goes_on && !is_only_mentioned).then(|| Oom {
+    (figure.has_unit && !goes_on && !is_other && !is_only_mentioned).then(|| Oom {
         place: if on_device(line) { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
         requested: figure.memory(),
@@ -79,6 +90,12 @@ fn on_device(line: &str) -> bool {
             "sdaa",
             "hbm",
             "dram buffer",
+            "nvenc",
+            "nvdec",
+            "cuvid",
+            "webgl",
+            "d3d",
+            "vulkan",
             // Sources that only a device's compiler takes.
             ".cuh",
             ".cu:",
@@ -87,13 +104,24 @@ fn on_device(line: &str) -> bool {
     ) || line.trim_end().ends_with(".cu")
 }
 
-/// Whether the words are part of a longer name, such as a setting or a file.
+/// Whether the words are an identifier in a sentence, written as code: ``converted to `io::ErrorKind::OutOfMemory` ``.
+fn is_code(line: &str, at: usize, end: usize) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
+    let (before, after) = (line[..at].trim_end_matches(is_part), line[end..].trim_start_matches(is_part));
+    before.ends_with('`') && after.starts_with('`') && before.len() > 1 && !tells_of_oneself(before)
+}
+
+/// Whether the words are part of a longer name, such as a setting, a file or a class; a class may open a message of its own.
 fn is_name(lower: &str, at: usize, end: usize) -> bool {
     let joins = |c: char| c == '_' || c == '/' || c == '-' || c == '=';
-    lower[..at].ends_with(joins)
-        || lower[end..].starts_with(joins)
-        || lower[end..].starts_with(".py")
-        || lower[end..].starts_with(".md")
+    let is_letter = |c: char| c.is_alphabetic();
+    let (before, after) = (&lower[..at], &lower[end..]);
+    let is_class = lower[at..end].starts_with("outofmemory");
+    is_class && (before.ends_with(is_letter) || after.starts_with(is_letter)) && !after.starts_with(": ")
+        || before.ends_with(joins)
+        || after.starts_with(joins)
+        || after.starts_with(".py")
+        || after.starts_with(".md")
 }
 
 /// Whether the line sounds like something that happened.
