@@ -5,11 +5,29 @@ use crate::talk::is_only_mentioned;
 
 /// Whether a name, which stands at `at..end`, is no more than named there.
 pub(crate) fn is_only_named(line: &str, at: usize, end: usize) -> bool {
-    is_listed(line, at, end) || is_declared(line, at, end) || is_only_mentioned(line, at, end)
+    let (start, stop) = whole_name(line, at, end);
+    is_listed(line, at, end)
+        || is_declared(line, start, stop)
+        || is_explained(line, start, stop)
+        || is_only_mentioned(line, at, end)
+}
+
+/// Whether a line is no more than the name of the number for no memory: what it means stands below it, in a manual.
+pub(crate) fn is_name_of_errno(line: &str) -> bool {
+    let line = line.trim();
+    line.ends_with("ENOMEM") && line.split_whitespace().count() < 3
+}
+
+/// The name that a part of it stands in, with its path.
+fn whole_name(line: &str, at: usize, end: usize) -> (usize, usize) {
+    let start = line[..at].trim_end_matches(|c| is_part(c) || c == '.').len();
+    let behind = line[end..].trim_start_matches(is_part);
+    (start, line.len() - behind.len())
 }
 
 /// `FAILED,OUT_OF_MEMORY,TIMEOUT`, `[OOMKilled, Evicted]`: one of several names of a kind.
-fn is_listed(line: &str, at: usize, end: usize) -> bool {
+pub(crate) fn is_listed(line: &str, at: usize, end: usize) -> bool {
+    let (at, end) = whole_name(line, at, end);
     let quotes = ['"', '\'', '`'];
     let name = &line[at..end];
     let before = line[..at].trim_end_matches(quotes).trim_end();
@@ -18,7 +36,8 @@ fn is_listed(line: &str, at: usize, end: usize) -> bool {
         let rest = rest.trim_start().trim_start_matches(quotes);
         let (item, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
         let behind = behind.trim_start_matches(quotes).trim_start();
-        is_like(item, name) && (behind.is_empty() || behind.starts_with([',', ']', ')', '}', '.']))
+        let is_last = item.is_empty() && behind.starts_with([']', ')']);
+        is_last || is_like(item, name) && (behind.is_empty() || behind.starts_with([',', ']', ')', '}', '.']))
     };
     let is_last = |head: &str| {
         let head = head.trim_end().trim_end_matches(quotes);
@@ -43,6 +62,7 @@ fn is_part(c: char) -> bool {
 fn is_like(one: &str, other: &str) -> bool {
     let is_constant = |name: &str| name.len() > 2 && !name.contains(|c: char| c.is_ascii_lowercase());
     let is_class = |name: &str| name.starts_with(|c: char| c.is_ascii_uppercase()) && !is_constant(name);
+    let other = other.rsplit('.').next().unwrap_or(other);
     let begins = |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic());
     begins(one) && begins(other) && (is_constant(one) && is_constant(other) || is_class(one) && is_class(other))
 }
@@ -60,7 +80,17 @@ fn is_declared(line: &str, at: usize, end: usize) -> bool {
     has_any(line, &NOTES)
         || has_any_caseless(line, &["ignored", "deprecated"])
         || after.strip_prefix(" = ").is_some_and(is_number)
+        || [" != ", "=~"].iter().any(|sign| before.ends_with(sign))
         || is_mapped
+}
+
+/// `* `OOMKilled` - the container used more than its limit`, `[ENOMEM] Insufficient memory is available.`: an item of a glossary.
+fn is_explained(line: &str, at: usize, end: usize) -> bool {
+    let (before, after) = (line[..at].trim_start(), &line[end..]);
+    let is_item = ["* ", "- ", "+ ", "\u{2022} ", "| "].iter().any(|mark| before.starts_with(mark));
+    let is_marked = before.ends_with(['`', '*']) && after.starts_with(['`', '*']);
+    is_item && is_marked && before.trim_matches(['*', '-', '+', '\u{2022}', '|', ' ', '`']).is_empty()
+        || before == "[" && after.starts_with("] ") && line[at..].starts_with("ENOMEM")
 }
 
 #[cfg(test)]
@@ -83,6 +113,12 @@ mod tests {
             ("a.h:270: note: cudaErrorMemoryAllocation = 2,", "cudaErrorMemoryAllocation"),
             ("enum VK_ERROR_OUT_OF_DEVICE_MEMORY = -2", "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
             ("hipify: cudaErrorMemoryAllocation -> hipErrorOutOfMemory", "hipErrorOutOfMemory"),
+            ("retry_exceptions=(torch.cuda.OutOfMemoryError,)", "OutOfMemoryError"),
+            ("Supports: VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_DEVICE_LOST", "OUT_OF_DEVICE_MEMORY"),
+            ("terminated.reason != OOMKilled", "OOMKilled"),
+            ("* `OOMKilled` - the container used more than its limit", "OOMKilled"),
+            ("[ENOMEM] Insufficient memory is available.", "ENOMEM"),
+            ("std::bad_alloc is thrown when operator new fails", "std::bad_alloc"),
             ("use of undeclared identifier 'CUDA_ERROR_OUT_OF_MEMORY'", "CUDA_ERROR_OUT_OF_MEMORY"),
         ] {
             assert!(check(line, name), "{line}");
@@ -91,6 +127,7 @@ mod tests {
             ("7,train,8,OUT_OF_MEMORY,0:125", "OUT_OF_MEMORY"),
             ("JobState=OUT_OF_MEMORY, ExitCode=0:125", "OUT_OF_MEMORY"),
             ("Reason: OOMKilled, Exit Code: 137", "OOMKilled"),
+            ("std::bad_alloc is thrown when I read it", "std::bad_alloc"),
             ("spawn failed: ENOMEM, try later", "ENOMEM"),
             ("cudaMalloc(&p, n) -> cudaErrorMemoryAllocation", "cudaErrorMemoryAllocation"),
             ("error = CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),

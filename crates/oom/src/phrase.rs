@@ -82,6 +82,11 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
+/// Where a phrase begins in the text, not in the middle of a word: `out of memory`, and not `layout of memory`.
+pub(crate) fn find_words(text: &str, phrase: &str) -> Option<usize> {
+    text.match_indices(phrase).map(|(at, _)| at).find(|at| !text[..*at].ends_with(char::is_alphabetic))
+}
+
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

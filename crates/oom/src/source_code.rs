@@ -15,7 +15,7 @@ pub(crate) fn is_source_code(line: &str) -> bool {
     if line.is_empty() {
         return linkless.is_some();
     }
-    if is_native_crash_note(line) || opens_with_exception(line) || ends_in_report(line) {
+    if is_native_crash_note(line) || opens_with_exception(line) || ends_in_report(line) || says_it_outright(line) {
         return false;
     }
     static MARKS: LateTable = LateTable::new();
@@ -72,6 +72,18 @@ fn is_native_crash_note(line: &str) -> bool {
 /// `torch.OutOfMemoryError: ` and its message.
 fn opens_with_exception(line: &str) -> bool {
     line.split_once(": ").is_some_and(|(class, _)| is_exception(class))
+}
+
+/// Whether a message stands in a line outside of quotes, comments and what a shell was given: its words with blanks between them are no
+/// code.
+fn says_it_outright(line: &str) -> bool {
+    const WORDS: [&str; 3] = ["out of memory", "annot allocate memory", "ot enough memory"];
+    const OTHERS: [&str; 6] = ["#", "//", "/*", "*", "echo ", "grep "];
+    let is_other = OTHERS.iter().any(|start| line.starts_with(start));
+    let Some(at) = WORDS.iter().find_map(|words| line.find(words)).filter(|_| !is_other) else { return false };
+    let head = &line[..at];
+    let is_open = |quote: char| head.matches(quote).count() % 2 == 1;
+    !['"', '\'', '`'].into_iter().any(is_open) && !has_any(head, &[" # ", " // ", "grep -"])
 }
 
 /// Whether behind code and a wide gap an error stands by its class: the last two lines of a traceback, as terminals hand them
@@ -214,6 +226,7 @@ const MARKS_OF_CODE: &[&str] = &[
     " == \"",
     " == '",
     "::OutOfMemoryError {",
+    "ErrorKind::OutOfMemory",
     "bad_alloc&",
     "bad_alloc &",
     "grep -",
@@ -305,6 +318,9 @@ mod tests {
             "import failed: CUDA out of memory.",
             "Cannot import /nodes/x module for custom nodes: CUDA error: out of memory",
             "return code 137 (SIGKILL)",
+            "throw new Error: CUDA out of memory. Tried to allocate 1.00 GiB",
+            "raise the batch to 8 and it is out of memory",
+            "except for batch 4 everything ends in CUDA out of memory",
             "log.txt says out of memory",
             "task \"train\" state = \"failed\", reason = \"OOMKilled\"",
             "I get a MemoryError as soon as it starts",

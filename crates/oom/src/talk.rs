@@ -13,7 +13,20 @@ pub(crate) const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-m
 pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
     let clause = clause_before(&line[..at]);
     let after = &line[end..];
-    is_hypothetical(clause) || is_asked(clause) || is_topic(after) || is_general(clause, after) || is_quoted(line, at)
+    is_hypothetical(clause)
+        || is_asked(clause)
+        || is_topic(after)
+        || is_general(clause, after)
+        || is_rule(after)
+        || is_quoted(line, at)
+}
+
+/// `is thrown when operator new fails`: when it comes, for everybody.
+fn is_rule(after: &str) -> bool {
+    let after = after.trim_start();
+    let after = after.strip_prefix("error ").unwrap_or(after);
+    let is_raised = ["is thrown ", "is raised ", "is returned "].iter().find_map(|words| after.strip_prefix(words));
+    is_raised.is_some_and(|rest| ["when ", "if "].iter().any(|word| rest.starts_with(word))) && !tells_of_oneself(after)
 }
 
 /// Whether words open a line in the middle of a sentence that talks: `..., or it runs` above, and `out of memory while` in the line.
@@ -71,12 +84,16 @@ const NAMING: &str = "like see as is are called named string phrase e.g. e.g";
 
 fn clause_before(text: &str) -> &str {
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
-    let sentence = text.rfind(". ").map_or(0, |at| at + 2);
+    let is_short = |at: usize| ["e.g", "i.e", "vs"].iter().any(|word| text[..at].ends_with(word));
+    let sentence = text.rmatch_indices(". ").map(|(at, _)| at).find(|at| !is_short(*at)).map_or(0, |at| at + 2);
     &text[start.max(sentence)..]
 }
 
 pub(crate) fn is_hypothetical(clause: &str) -> bool {
     let clause = &*without_failures(clause);
+    if clause.contains("e.g.") {
+        return true;
+    }
     let mut words = clause.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_').peekable();
     while let Some(word) = words.next() {
         // `about 1,000 samples` is a number, and no talk about something.
@@ -112,7 +129,7 @@ const HYPOTHETICAL: &str = "avoid avoids avoided avoiding prevent prevents preve
     until before expected simulate simulated simulating isn't wasn't doesn't don't didn't won't can't couldn't \
     catch catches detect detects zero about recover recovers retry_on reduce reduces fix fixes fixed solve \
     solved help helps since likely cause causes lead leads usually often sometimes probably how test \
-    testing what maybe perhaps thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
+    testing what maybe perhaps such rather thought think suspect suspected guess guessed assume assumed believe believed supposed took mistook";
 
 /// Whether a line opens as a sentence about something does, with nothing set apart before the anchor: `The out of memory error ...`.
 pub(crate) fn is_prose(head: &str) -> bool {
@@ -166,6 +183,9 @@ const TOPICS: &[&str] = &[
     "test ",
     "tests",
     "enabled",
+    "Score",
+    "score",
+    "etc",
 ];
 
 #[cfg(test)]
@@ -189,6 +209,7 @@ mod tests {
             check("it could not start, maybe out of memory") && check("If it could not start, out of memory is why")
         );
         assert!(!check("worker could not start, CUDA out of memory") && !check("It can't be loaded, out of memory"));
+        assert!(check("internal errors (e.g. lost nodes, out of memory)") && check("errors such as out of memory"));
         assert!(check("12 passed; out of memory tests ignored"));
         assert!(check("Originally I thought it is due to out of memory error"));
         assert!(check("I took it for an out of memory error at first"));

@@ -121,8 +121,8 @@ pub(super) fn refuses(line: &str) -> bool {
 
 fn status(line: &str) -> Option<Certainty> {
     let is_call = || has_any(line, CALLS) && line.contains("out of memory");
-    let is_reported = |status: &&str| line.find(*status).is_some_and(|at| !is_only_named(line, at, at + status.len()));
-    if STATUSES.iter().any(|status| is_reported(&status)) || has_number_after(line, "CUDA error", "2") || is_call() {
+    let is_reported = |status: &str| line.find(status).is_some_and(|at| !is_only_named(line, at, at + status.len()));
+    if STATUSES.iter().any(|status| is_reported(status)) || has_number_after(line, "CUDA error", "2") || is_call() {
         return Some(Certainty::Sure);
     }
     // The bare text of PyTorch's stream-ordered backend, as some tools cut it: only the whole line will do, or its end.

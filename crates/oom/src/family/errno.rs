@@ -66,16 +66,23 @@ fn makes_lock(message: &Message<'_>) -> bool {
 }
 
 /// `Error: spawn ENOMEM`, `mmap() = -1 ENOMEM`, `ENOMEM: not enough memory`: the name of the number where something failed by it, and
-/// not in a manual.
+/// not where it is told of what may fail.
 fn is_no_memory(line: &str) -> bool {
     const NAME: &str = "ENOMEM";
     let Some(at) = line.find(NAME).filter(|_| has_word(line, NAME)) else { return false };
     let (before, after) =
         (without_prefix(&line[..at]).trim_end_matches(['\'', '"', '`', ' ']), &line[at + NAME.len()..]);
-    let is_told = has_any_caseless(before, &["error", "fail", "errno", "return", "could not", "cannot"]);
-    let is_value = before.ends_with([':', '(', '-', '=']) || before.ends_with("code") || before.ends_with("-1");
+    let is_told = has_any_caseless(before, &["error: ", "failed", "returned "]);
+    let is_value = before.ends_with([':', '=']) && !before.ends_with("::")
+        || ["= -", ": -", "=-", "code", "errno", "= -1"].iter().any(|end| before.ends_with(end))
+        || before.ends_with('(') && after.starts_with(')');
+    // `worker: spawn ENOMEM`
+    let mut words = before.split_whitespace().rev();
+    let is_call = words.next().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))
+        && words.next().is_some_and(|word| word.ends_with(':'));
     let opens = before.is_empty() && after.starts_with(": ");
-    (opens || is_told || is_value) && !is_only_named(line, at, at + NAME.len())
+    let is_supposed = has_any_word(before, "if when shall unless");
+    (opens || is_told || is_value || is_call) && !is_supposed && !is_only_named(line, at, at + NAME.len())
 }
 
 /// `The paging file is too small for this operation to complete.` in other languages of Windows.

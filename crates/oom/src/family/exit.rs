@@ -46,7 +46,10 @@ const SENT: &[&str] = &[
 fn is_treated(line: &str) -> bool {
     const WORDS: &str = "may might could handle handles handling if when treat treats retry retries catch fix fixes fixed means mean expected unless whether";
     let head = ["137", "-9", "SIGKILL", "ignal 9"].iter().filter_map(|status| line.find(status)).min();
-    let clause = &line[..head.unwrap_or(0)];
+    let (clause, behind) = line.split_at(head.unwrap_or(0));
+    if behind.split_whitespace().nth(1).is_some_and(|word| matches!(word, "means" | "mean")) {
+        return true;
+    }
     let clause = clause.rsplit(['.', ';', '!', '?']).next().unwrap_or(clause);
     has_any_word(clause, WORDS)
 }
@@ -115,9 +118,9 @@ fn is_named_signal(line: &str) -> bool {
         let start = (at.saturating_sub(NEAR)..=at).find(|start| line.is_char_boundary(*start)).unwrap_or(at);
         let before = line[start..at].to_ascii_lowercase();
         // A setting says by what a service is to be ended.
-        let is_setting = has_any(&before, &["killsignal", "kill_signal", "stop"]);
-        // Python's name for it, in code.
-        let is_code = before.ends_with("signal.") && !before.ends_with("negsignal.");
+        let is_setting = has_any(&before, &["killsignal", "kill_signal", "kill signal", "stop"]);
+        // Its name in code.
+        let is_code = before.ends_with("signal.") && !before.ends_with("negsignal.") || before.ends_with("::");
         !is_setting && !is_code && (has_any(&before, &["signal", "killed", "terminated"]) || before.ends_with("9("))
     })
 }

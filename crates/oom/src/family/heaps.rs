@@ -130,7 +130,8 @@ fn script(line: &str) -> Option<Oom> {
         "JavaScript heap out of memory",
         "JS heap out of memory",
         "Reached heap limit Allocation failed",
-        "ERR_WORKER_OUT_OF_MEMORY",
+        "[ERR_WORKER_OUT_OF_MEMORY]",
+        "'ERR_WORKER_OUT_OF_MEMORY'",
     ];
     if has_any(line, &words) {
         return Some(Oom::host(Engine::Node, Source::Heap));
@@ -177,7 +178,7 @@ fn python(message: &Message<'_>) -> Option<Oom> {
     // `Show the size when an array gives a MemoryError` asks for something.
     let is_wish = rest.trim().is_empty() && is_imperative(without_prefix(before));
     let is_raised = rest.trim().is_empty() && !is_wish && is_alone(before)
-        || rest.starts_with(": ")
+        || rest.strip_prefix(": ").is_some_and(|message| !is_condition(message))
         || rest.trim_end() == ":"
         || rest.starts_with("()")
         || rest.starts_with("('");
@@ -185,6 +186,13 @@ fn python(message: &Message<'_>) -> Option<Oom> {
         requested: size_after(message.body(), "nable to allocate "),
         ..Oom::host(Engine::Python, Source::Heap)
     })
+}
+
+/// `MemoryError: If the array is too large.`: a document says when it is raised.
+fn is_condition(message: &str) -> bool {
+    ["if ", "when ", "raised "]
+        .iter()
+        .any(|word| message.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word)))
 }
 
 /// Whether the name of an error with no message behind it is no value of a setting, no item of a list and no leaf of a tree.

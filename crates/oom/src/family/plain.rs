@@ -3,7 +3,8 @@
 use crate::figure::figure_at;
 use crate::look_alike::names_other_errno;
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, has_any_caseless, size_after_any};
+use crate::names::{is_name_of_errno, is_only_named};
+use crate::phrase::{find_words, has_any, has_any_caseless, size_after_any};
 use crate::talk::{is_only_mentioned, is_prose, is_within_talk, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
@@ -17,7 +18,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = refused(line, &lower) {
         return Some(oom);
     }
-    let (at, phrase) = PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
+    let find = |phrase: &str| if phrase == NAME { lower.find(phrase) } else { find_words(&lower, phrase) };
+    let (at, phrase) = PHRASES.into_iter().find_map(|phrase| Some((find(phrase)?, phrase)))?;
     // `[CUDA ERROR] at file train.cu:693:` and the words for it in a line of their own.
     let above = message.above();
     let opens = above.trim_end().ends_with(':') && has_any(&above, &["CUDA ERROR", "CUDA error", "CUDA Error"]);
@@ -30,7 +32,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         .find(|class| lower[end..].starts_with(*class))
         .map_or(end, |class| end + class.len());
     let is_talk = is_only_mentioned(line, at, end)
+        || phrase == NAME && is_only_named(line, at, end)
         || is_within_talk(&message.above(), line, at)
+        || is_name_of_errno(&message.above())
         || is_name(&lower, at, end)
         || is_code(line, at, end)
         || is_prose(&lower[..at]);
@@ -48,7 +52,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 /// What stands before the size that was asked for.
 const REQUESTS: &[&str] =
     &["allocate ", "allocating ", "allocation of ", "large allocation ", "allocate: ", "equested: ", "of size "];
-const PHRASES: &[&str] = &["out of memory", "out-of-memory", "outofmemory", "insufficient memory"];
+const PHRASES: [&str; 4] = ["out of memory", "out-of-memory", NAME, "insufficient memory"];
+/// What classes and statuses are called.
+const NAME: &str = "outofmemory";
 
 /// `fail to allocate memory 100663296 bytes!!`: a program of its own that tells how much it was refused.
 fn refused(line: &str, lower: &str) -> Option<Oom> {
@@ -116,7 +122,7 @@ fn is_name(lower: &str, at: usize, end: usize) -> bool {
     let joins = |c: char| c == '_' || c == '/' || c == '-' || c == '=';
     let is_letter = |c: char| c.is_alphabetic();
     let (before, after) = (&lower[..at], &lower[end..]);
-    let is_class = lower[at..end].starts_with("outofmemory");
+    let is_class = lower[at..end].starts_with(NAME);
     is_class && (before.ends_with(is_letter) || after.starts_with(is_letter)) && !after.starts_with(": ")
         || before.ends_with(joins)
         || after.starts_with(joins)

@@ -83,20 +83,12 @@ const NEAR: usize = 6;
 /// Whether what was to be had is memory, by the words right before and behind; what stands behind a colon is the reason.
 fn is_of_memory(before: &str, after: &str) -> bool {
     let is_kind = |word: &str| has_any_word(word, KINDS);
-    let is_set_apart = |word: &&str| word.ends_with([':', ';']);
-    let mut ahead = before.split_whitespace().rev().take(NEAR).take_while(|word| !is_set_apart(word));
-    let mut behind = after.split_whitespace().take(NEAR);
-    let last = before.split_whitespace().next_back().unwrap_or_default();
-    let is_of_owner = before.ends_with(' ') && OWNERS.split(' ').any(|owner| owner == last);
-    is_of_owner
-        || ahead.any(is_kind)
-        || behind.by_ref().map_while(|word| (!is_set_apart(&word)).then_some(word)).any(is_kind)
-        || last_of_object(after).is_some_and(is_kind)
-}
-
-/// The word that a colon ends, where it is near: `allocate buffer: 4194304`
-fn last_of_object(after: &str) -> Option<&str> {
-    after.split_whitespace().take(NEAR).find(|word| word.ends_with([':', ';']))
+    let ahead = before.rsplit([':', ';']).next().unwrap_or(before);
+    let behind = after.split([':', ';']).next().unwrap_or(after);
+    let is_owner = |word: &str| OWNERS.split(' ').any(|owner| owner == word);
+    ahead.ends_with(' ') && ahead.split_whitespace().next_back().is_some_and(is_owner)
+        || ahead.split_whitespace().rev().take(NEAR).any(is_kind)
+        || behind.split_whitespace().take(NEAR).any(is_kind)
 }
 
 /// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.
@@ -115,6 +107,9 @@ fn translation(lower: &str) -> Option<Claim> {
     Some(Claim { phrase: Phrase::Failure, at, end: at + words.len() })
 }
 
+/// What has to do with errors of memory as chips make them.
+const PARTS_OF_CHIPS: [&str; 4] = ["correction", "rate", "detection", "report"];
+
 /// `not enough GPU memory`, `insufficient system memory`, `memory exhausted`.
 fn lack(lower: &str) -> Option<Claim> {
     // `Memory limit (total) exceeded`, `exceeded per-node memory limit`
@@ -122,8 +117,15 @@ fn lack(lower: &str) -> Option<Claim> {
         let end = (limit + "memory limit".len()).max(exceeded + "exceeded".len());
         return Some(Claim { phrase: Phrase::Lack, at: limit.min(exceeded), end });
     }
-    let is_of_hardware = || has_any(lower, &["hardware error", "edac", "ecc", "machine check"]);
+    // `memory error correction` is none.
+    let is_error = |at: usize| {
+        !lower[at..]
+            .strip_prefix("memory error ")
+            .is_some_and(|rest| PARTS_OF_CHIPS.iter().any(|word| rest.starts_with(word)))
+    };
+    let is_of_hardware = || has_any_word(lower, "hardware edac ecc dimm");
     if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))
+        && is_error(at)
         && !is_of_hardware()
     {
         return Some(Claim { phrase: Phrase::Lack, at, end: at + phrase.len() });
@@ -141,6 +143,11 @@ fn lack(lower: &str) -> Option<Claim> {
                 return None;
             }
             let until = from + gap + length;
+            // `insufficient permissions to read memory`, `insufficient data in memory`, and not `no space in memory`
+            let is_room = || ["space", "room"].iter().any(|word| lower[behind..from].trim_end().ends_with(word));
+            if &word[..length] == "to" || &word[..length] == "in" && lack.ends_with("sufficient") && !is_room() {
+                return None;
+            }
             if MEMORIES.contains(&&word[..length]) {
                 return Some(Claim { phrase: Phrase::Lack, at, end: until });
             }

@@ -19,6 +19,7 @@ use super::words::{
 use crate::figure::figure_at;
 use crate::look_alike::{names_other_errno, never_memory};
 use crate::message::{clean, without_prefix};
+use crate::names::{is_listed, is_name_of_errno};
 use crate::phrase::{has_any, has_any_caseless, has_any_word};
 use crate::source_code::is_source_code;
 use crate::talk::{is_only_mentioned, is_prose, is_within_talk};
@@ -91,6 +92,9 @@ fn report(line: &str, above: &str, below: &[u8]) -> Option<Oom> {
         || is_within_talk(above, line, at)
         || is_source_code(line)
         || is_only_mentioned(line, at, end)
+        || is_listed(line, at, end)
+        || line.starts_with("[ENOMEM]")
+        || is_name_of_errno(above)
         || is_prose(head)
         || is_part_of_name(&lower, at, end)
         || has_any(&lower, &GOES_ON)
@@ -291,6 +295,7 @@ mod tests {
                 None,
             ),
             ("Fatal: memory exhausted\n", Place::Host, None),
+            ("Error: insufficient space in memory\n", Place::Host, None),
             ("Unable to allocate the requested 1000.000000 Mwords of memory.\n", Place::Host, None),
             ("Unhandled exception. LibException: Device allocation error\n", Place::Device, None),
             ("Exception in slam: Unable to allocate a buffer: the card is full\n", Place::Host, None),
@@ -373,6 +378,13 @@ mod tests {
             "libvirt: error: unable to allocate PCI device address\n",
             "{1}[Hardware Error]:   section_type: memory error\n",
             "memory error rate: 0.0\n",
+            "memory error correction is on\n",
+            "DIMM memory error: correctable at slot 3\n",
+            "Error: insufficient permissions to read memory info\n",
+            "error: insufficient data in memory cache\n",
+            "  on_error: [OOMKilled, Error, Evicted]\n",
+            "[ENOMEM] Insufficient memory is available.\n",
+            "       ENOMEM\n              Insufficient memory.\n",
             "Error: the reader stops when the limit is reached, or it has\nnot enough memory for the file.\n",
             "ERROR: could not allocate a job to the queue\n",
             "INFO error budget: out of the available memory we use 10 GiB\n",

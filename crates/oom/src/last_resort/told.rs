@@ -7,7 +7,7 @@ use super::report::is_of_device;
 use super::told_abroad::{self, SPANISH, TRANSLATED, spanish, translated};
 use super::told_in_chinese::{self, told_in_chinese};
 use crate::message::{is_entry, without_prefix};
-use crate::phrase::{has_any, has_any_word};
+use crate::phrase::{find_words, has_any, has_any_word};
 use crate::source_code::is_source_code;
 use crate::talk::{is_asked, is_hypothetical, is_topic};
 use crate::{Certainty, Engine, Oom, Place, Source};
@@ -209,7 +209,7 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
 /// become of one.
 fn ended_for_memory(lower: &str) -> Option<Oom> {
     let told = lower.split(". ").find(|sentence| {
-        let lacks = || LACKS.iter().find_map(|words| sentence.find(words));
+        let lacks = || LACKS.iter().find_map(|words| find_words(sentence, words));
         let Some(at) = lacks().or_else(|| grows_until(sentence)).or_else(|| grows_and_ends(sentence)) else {
             return false;
         };
@@ -323,7 +323,7 @@ fn is_dying(sentence: &str) -> bool {
 
 /// `I can not train, the problem is gpu out of memory`: by who tells of his own.
 fn full(lower: &str, post: &str) -> Option<Oom> {
-    let (at, words) = FULL.iter().find_map(|words| Some((lower.find(words)?, *words)))?;
+    let (at, words) = FULL.iter().find_map(|words| Some((find_words(lower, words)?, *words)))?;
     let clause = &lower[lower[..at].rfind([',', '.', ':', ';', '!', '?', '(']).map_or(0, |end| end + 1)..at];
     let is_own = is_of_oneself(post);
     // Python's error is of the machine's memory, whatever else is named.

@@ -95,6 +95,8 @@ fn signals_that_somebody_sends_and_numbers_of_other_things_are_no_ends() {
         "clEnqueueWriteImage failed with error code -9 (CL_IMAGE_FORMAT_MISMATCH)",
         "[ERROR] error 137 while parsing row",
         "KillSignal=SIGKILL",
+        "The default kill signal is SIGKILL after 10 s",
+        "docs: explain what exit code 137 means",
         "stop_signal: SIGKILL",
         "The image may exit with code 137 in the phase that builds the model.",
         "os.kill(os.getpid(), signal.SIGKILL)",
