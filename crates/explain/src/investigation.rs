@@ -386,7 +386,8 @@ impl Investigation {
     fn take_last_resort(&mut self) {
         let tail = self.buffer.len().saturating_sub(BEFORE);
         let start = memchr(b'\n', &self.buffer[tail..]).filter(|_| tail > 0).map_or(tail, |newline| tail + newline + 1);
-        let Some(message) = scan_last_resort(&self.buffer[start..]) else { return };
+        let end = &self.buffer[start..];
+        let Some(message) = scan_post(end).last().or_else(|| scan_last_resort(end)) else { return };
         let is_other =
             |found: &NotMemory| found.kind != LookAlike::Mentioned && !found.text.contains(SEGMENTATION_FAULT);
         if self.not_memory.as_ref().is_some_and(is_other) || self.resembles().as_ref().is_some_and(is_other) {

@@ -54,9 +54,7 @@ impl ProgressBar<'_> {
     pub(crate) fn evaluation(&self) -> Option<&'static str> {
         let label = self.label.to_ascii_lowercase();
         let mut words = label.split(|byte| !byte.is_ascii_alphanumeric());
-        // Measures of whole pictures are taken where nothing is trained.
-        let names = || EVALUATIONS.into_iter().chain(["ssim"].into_iter().filter(|_| !has(&label, "loss")));
-        let name = words.find_map(|word| names().find(|name| name.as_bytes() == word))?;
+        let name = words.find_map(|word| EVALUATIONS.into_iter().find(|name| name.as_bytes() == word))?;
         self.count.is_some_and(|(done, all)| done < all).then_some(name)
     }
 

@@ -124,11 +124,20 @@ fn without_zeros(rest: &[u8]) -> &[u8] {
     if zeros.iter().all(|zero| *zero == b'0') { after } else { rest }
 }
 
-/// Whether a line is of somebody else: a frame of a traceback, Slurm, a summary after the end.
+/// Whether a line is of somebody else: a frame of a traceback, Slurm, an image that is built, a summary after the end.
 fn is_foreign(line: &[u8]) -> bool {
     line.starts_with(b"wandb:")
-        || memmem::find(line, b"File \"").is_some()
-        || memmem::find(line, b"slurmstepd").is_some()
+        || [&b"File \""[..], b"slurmstepd", b"srun: ", b"ob step "]
+            .iter()
+            .any(|words| memmem::find(line, words).is_some())
+        || memmem::find_iter(line, b"Step ").any(|at| is_of_image(&line[at + b"Step ".len()..]))
+}
+
+/// `5/12 : RUN npm run build`, as Docker counts the lines of its file.
+fn is_of_image(text: &[u8]) -> bool {
+    let behind = |text| leading_number(text).map(|(_, rest)| rest);
+    let all = behind(text).and_then(|rest| rest.strip_prefix(b"/"));
+    all.and_then(behind).is_some_and(|rest| rest.starts_with(b" : "))
 }
 
 fn ends_with(text: &[u8], word: &str) -> bool {
@@ -169,6 +178,10 @@ mod tests {
             ("slurmstepd: error: *** STEP 4242.0 ON node CANCELLED", None),
             ("slurmstepd: error: Detected 1 oom_kill event in step 4242", None),
             ("srun: error: STEP 4242.0 ON node", None),
+            ("srun: Job step 12 aborted before step completely launched.", None),
+            ("slurmd: launch task of job step 12", None),
+            ("Step 5/12 : RUN npm run build", None),
+            ("Step 5/12: loss 2.31", Some(5)),
             ("stepping 3", None),
             ("number of steps", None),
             ("gradient_accumulation_steps = 8", None),

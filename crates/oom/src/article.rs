@@ -5,10 +5,9 @@
 //! tracker's form. A change or a proposal is known by its title, which begins as no report's does.
 
 use crate::family;
-use crate::last_resort::is_of_oneself;
+use crate::last_resort::{OWN_IN_CHINESE, is_of_oneself};
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, has_word};
-use crate::reference::has_any_word;
+use crate::phrase::{has_any, has_any_word, has_word};
 
 /// How much a post reads like a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,12 +87,10 @@ const CHINESE_HEADINGS: [&str; 12] = [
 const CHINESE_NUMBERS: &str = "一二三四五六七八九十";
 /// What such pages say of themselves.
 const CHINESE_SAYINGS: [&str; 6] = ["个人笔记", "本文", "下面介绍", "报错解决", "解决方案汇总", "解决方法汇总"];
-/// How people tell in Chinese of an error of their own; pages say `我们`.
-const OWN_IN_CHINESE: [&str; 8] = ["我的", "我在", "我用", "我跑", "请问", "求助", "怎么办啊", "大佬"];
 /// Parts of a tracker's form in Chinese.
 const FORM_IN_CHINESE: [&str; 6] = ["环境", "复现", "版本", "期望", "日志", "问题描述"];
 /// What pages say of themselves, and how they are called.
-const SAYINGS: [&str; 15] = [
+const SAYINGS: [&str; 23] = [
     "this article",
     "this guide",
     "this tutorial",
@@ -109,6 +106,15 @@ const SAYINGS: [&str; 15] = [
     "common causes",
     "the dreaded",
     "let's dive",
+    // The same in Spanish.
+    "el artículo",
+    "este artículo",
+    "esta guía",
+    "este tutorial",
+    "esta entrada",
+    "min de lectura",
+    "ejemplo típico",
+    "causas comunes",
 ];
 /// What an error is said to be.
 const DEFINES: [&str; 8] = [
@@ -167,6 +173,9 @@ const PROPOSALS: [&str; 8] =
 /// that their titles have to speak of memory.
 const CHANGES: [&str; 10] =
     ["fix", "feat", "docs", "perf", "refactor", "chore", "test", "ci", "feature", "feature request"];
+/// How a change is told to be made, in its title.
+const IMPERATIVES: &str = "add allow avoid catch clarify describe document explain extend handle implement improve include indicate \
+    introduce make mention move print provide raise recommend refactor remove rename report show support update warn";
 /// What a message has, and no title.
 const FIGURES: [&str; 3] = ["tried to allocate", "gib", "mib"];
 /// Keys of a catalogue of errors.
@@ -305,7 +314,9 @@ fn headings(post: &str) -> Option<u32> {
 /// `[Doc] Tell what to do on OOM`, `fix(pt): take a failed allocation for OOM`
 fn is_title_of_change(title: &str) -> bool {
     let lower = title.trim_start_matches(['#', ' ', '*']).to_lowercase();
-    if PROPOSALS.iter().any(|words| lower.starts_with(words)) {
+    if PROPOSALS.iter().any(|words| lower.starts_with(words))
+        || title.starts_with('#') && is_imperative(title) && of_memory(&lower)
+    {
         return true;
     }
     let Some((kind, rest)) = lower.split_once(": ") else { return false };
@@ -313,15 +324,29 @@ fn is_title_of_change(title: &str) -> bool {
     let (name, part) = kind.split_once('(').map_or((kind, None), |(name, part)| (name, Some(part)));
     let is_part = part.is_none_or(|part| part.trim_end_matches('!').ends_with(')'));
     let is_change = is_part && CHANGES.contains(&name.trim_end_matches('!'));
-    is_change && has_any(rest, &["memory", "oom"]) && !has_any(rest, &FIGURES)
+    is_change && of_memory(rest)
 }
 
-/// `10 fixes for it`, `5 ways to free memory`
+fn of_memory(title: &str) -> bool {
+    has_any(title, &["memory", "oom"]) && !has_any(title, &FIGURES)
+}
+
+/// `Update README.md to fix shared memory exhaustion`, `Show the size when an array gives a MemoryError`: what somebody wants done.
+pub(crate) fn is_imperative(title: &str) -> bool {
+    let title = title.trim_start_matches(['#', ' ', '*', '>']);
+    let word = title.split(' ').next().unwrap_or_default();
+    word.starts_with(|c: char| c.is_uppercase()) && has_any_word(word, IMPERATIVES)
+}
+
+/// `10 fixes for it`, `five ways to free memory`, `siete arreglos`
 fn promises_ways(lower: &str) -> bool {
+    const NUMBERS: &str =
+        "two three four five six seven eight nine ten dos tres cuatro cinco seis siete ocho nueve diez";
+    const WAYS: &str = "fixes ways solutions tips methods arreglos formas maneras soluciones consejos métodos";
     let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     words.windows(2).any(|pair| {
         let is_number = pair[0].len() < 3 && pair[0].bytes().all(|byte| byte.is_ascii_digit());
-        is_number && ["fixes", "ways", "solutions", "tips", "methods"].contains(&pair[1])
+        (is_number || has_any_word(pair[0], NUMBERS)) && WAYS.split(' ').any(|word| word == pair[1])
     })
 }
 
@@ -348,6 +373,9 @@ mod tests {
             "Report the OOM-kill\nAcceptance Criteria\n- an OOM-killed job reports OutOfMemory\n",
             "（个人笔记）\nDataLoader worker (pid ****) is killed by signal: Killed.\n",
             "一、问题背景\nRuntimeError: CUDA out of memory.\n二、解决方案\n方法一：减小批量\n",
+            "# Update README.md to fix shared memory exhaustion\nThe DataLoader crashed with a bus error: insufficient shared memory (shm).\n",
+            "# Add a guard against CUDA out of memory\nRuntimeError: CUDA out of memory.\n",
+            "Error «CUDA out of memory»: siete arreglos\nEjemplo típico del error:\nError: CUDA out of memory.\n",
             "[Doc] Tell what to do on OOM\nA lower share may end in `CUDA out of memory`.\n",
             "fix(data): take `CUDA out of memory` for what it is\nSo far it was raised.\n",
         ] {
@@ -366,6 +394,8 @@ mod tests {
             "The headroom means little.\nRuntimeError: CUDA out of memory.\n",
             "test: 12 samples\nRuntimeError: CUDA out of memory.\n",
             "test: CUDA out of memory. Tried to allocate 20.00 MiB\n",
+            "# Make it fit, CUDA out of memory\nI get this with a batch of 8:\nRuntimeError: CUDA out of memory.\n",
+            "# make: CUDA out of memory\nRuntimeError: CUDA out of memory.\n",
             "feature: resnet50\nRuntimeError: CUDA out of memory.\n",
             "## 环境\ntorch 2.1\n## 错误信息\nCUDA out of memory\n## 解决方案\n## 总结\n",
             "训练时显存不足，请问怎么办\nRuntimeError: CUDA out of memory.\n原因分析\n解决方案\n总结\n",

@@ -17,16 +17,18 @@
 //!
 //! Where to start: `scan.rs` walks a log and is the only way in, for one line as for a gigabyte; `family/order.rs` lists the families in the
 //! order in which they are asked; the files beside it hold them, by kind, and `last_resort/` what none of them knows. `figure.rs` turns `1.25 GiB` into bytes. `talk.rs` tells text that
-//! reports an error from text that talks about one, `shown.rs` an error of the program that writes from one that it shows,
+//! reports an error from text that talks about one, `source_code.rs` from the code that prints it, `shown.rs` an error of the program that writes from one that it shows,
 //! `reference.rs` a report from what refers to errors in general, `article.rs` a post from a page about errors.
 
 mod article;
 mod family;
 mod figure;
 mod last_resort;
+mod level;
 mod line;
 mod look_alike;
 mod message;
+mod names;
 mod needles;
 mod oom;
 mod phrase;
@@ -35,6 +37,7 @@ mod reference;
 mod scan;
 mod shown;
 mod sieve;
+mod source_code;
 mod talk;
 
 pub use article::{PageLikeness, page_likeness};

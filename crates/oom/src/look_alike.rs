@@ -58,6 +58,35 @@ pub(crate) fn never_memory(line: &str) -> Option<LookAlike> {
         .then(|| by_phrase(line, FIRST))
         .flatten()
         .filter(|kind| *kind != LookAlike::Attempt || is_warning(line))
+        // Heroku's quota is of memory.
+        .filter(|kind| *kind != LookAlike::Quota || !line.contains("Memory quota exceeded"))
+}
+
+/// Whether a line names another error of the system than that there is no memory; the line is given in small letters.
+pub(crate) fn names_other_errno(lower: &str) -> bool {
+    const TEXTS: [&str; 20] = [
+        "no space left on device",
+        "no such device",
+        "no such file or directory",
+        "permission denied",
+        "operation not permitted",
+        "operation not supported",
+        "device or resource busy",
+        "address already in use",
+        "connection refused",
+        "connection reset",
+        "connection timed out",
+        "input/output error",
+        "invalid argument",
+        "bad file descriptor",
+        "too many open files",
+        "disk quota exceeded",
+        "read-only file system",
+        "file exists",
+        "broken pipe",
+        "bad address",
+    ];
+    has_any(lower, &TEXTS)
 }
 
 /// Whether a line does not call itself an error.
@@ -78,6 +107,8 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "bad_array_new_length",
             "size calculation overflow",
             "negative dimension",
+            // numpy's, whose older releases said no more than that the array is too big.
+            "is larger than the maximum possible size",
         ],
     ),
     (
@@ -89,6 +120,9 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "uses too much shared data",
             "memory space vmem",
             "memory space smem",
+            "scoped vmem",
+            "VmemOom",
+            "Shared memory size limit exceeded",
             // Tenstorrent's scratch memory; what a card has for tensors it calls DRAM.
             "B L1 buffer across",
             "B L1_SMALL buffer across",
@@ -106,6 +140,8 @@ const FIRST: &[(LookAlike, &[&str])] = &[
         ],
     ),
     (LookAlike::StaticThreadStorage, &["static TLS block"]),
+    // MATLAB's words for it.
+    (LookAlike::StackOverflow, &["The likely cause is an infinite recursion within the program"]),
     (
         LookAlike::Quota,
         &[
@@ -117,6 +153,10 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             "RATE_LIMIT",
             "trying to send message larger",
             "nodes are available: ",
+            "FailedScheduling",
+            "odes are available that match all",
+            // What a client says whose server slows it down.
+            "Bandwidth exhausted",
             "OOM command not allowed",
             "circuit_breaking_exception",
             "CircuitBreakingException",
@@ -145,6 +185,7 @@ const FIRST: &[(LookAlike, &[&str])] = &[
             // Memory that is not pinned is taken instead.
             "MiB of pinned memory: ",
             "MB of pinned memory: ",
+            "Failed to allocate pinned memory (",
             // A compiler that tries several kernels leaves one out.
             "; ignoring this choice",
             // Slurm's note at the end of a step whose cached files were let go at its limit; a kill is called an error.
@@ -184,13 +225,7 @@ const OTHERS: &[(LookAlike, &[&str])] = &[
     (LookAlike::StackOverflow, &["RecursionError", "maximum recursion depth", "stack overflow", "StackOverflowError"]),
     (
         LookAlike::CorruptedSize,
-        &[
-            "Maximum allowed dimension exceeded",
-            "array is too big",
-            "nteger overflow",
-            "Invalid shape",
-            "capacity overflow",
-        ],
+        &["Maximum allowed dimension exceeded", "nteger overflow", "Invalid shape", "capacity overflow"],
     ),
     (
         LookAlike::InvalidArgument,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
+use crate::level::is_level;
 use crate::phrase::has_any;
 
 /// How many lines after the first are taken for one message.
@@ -26,6 +27,11 @@ impl<'a> Message<'a> {
     /// The same below the text `above`.
     pub(crate) fn below(self, above: &'a [u8]) -> Self {
         Self { above, ..self }
+    }
+
+    /// The lines above, as many as are seen.
+    pub(crate) fn lines_above(&self) -> Cow<'a, str> {
+        clean(self.above)
     }
 
     /// The line above.
@@ -103,7 +109,7 @@ impl<'a> Message<'a> {
         for next in self.rest.split(|&byte| byte == b'\n').take(MOST_LINES) {
             let next = clean(next);
             let next = next[margin(&self.line, &next)..].trim();
-            if next.is_empty() || starts_another(next) {
+            if next.is_empty() || starts_another(next) || is_entry(next) {
                 break;
             }
             take(next);
@@ -214,6 +220,36 @@ fn starts_another(line: &str) -> bool {
     )
 }
 
+/// Whether a line begins as loggers begin an entry, by a clock or a level: what is written in several lines has the same before all of
+/// them, which is left out before this is asked.
+pub(crate) fn is_entry(line: &str) -> bool {
+    let opening = line.trim_start_matches(['[', '(', '<']);
+    let word = &opening[..opening.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(opening.len())];
+    let behind = &opening[word.len()..];
+    let is_set_apart = opening.len() < line.len() || behind.starts_with(':');
+    // Where nothing sets it apart, a level is written in capitals.
+    let is_capital = behind.starts_with(' ') && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    (is_set_apart || is_capital) && is_level(word) || is_glog(word) || is_clock(opening)
+}
+
+/// `E0501`: the level and the day.
+fn is_glog(word: &str) -> bool {
+    word.len() == 5 && word.starts_with(['I', 'W', 'E', 'F']) && word[1..].bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `2026-01-02 `, `2026/01/02`, `03:04:05`
+fn is_clock(text: &str) -> bool {
+    let has = |form: &str| {
+        text.len() >= form.len()
+            && text.bytes().zip(form.bytes()).all(|(byte, form)| match form {
+                b'0' => byte.is_ascii_digit(),
+                b'-' => matches!(byte, b'-' | b'/'),
+                form => byte == form,
+            })
+    };
+    has("0000-00-00") || has("00:00:00") || without_clock(text).is_some()
+}
+
 /// The bytes as text, without terminal colours.
 pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(bytes);
@@ -241,6 +277,23 @@ mod tests {
         assert_eq!((&*message.line, message.body()), ("one", "one two"));
         let message = Message::new(b"one", b"two\nCUDA out of memory\nthree");
         assert_eq!(message.body(), "one two");
+        for entry in [
+            "INFO data: 5.00 GiB cached in RAM",
+            "[info] five",
+            "WARNING:root: five",
+            "E0501 worker.py:12] task failed on host t1v",
+            "2026-01-02 03:04:05 five",
+            "[2026/01/02 03:04:05] five",
+            "03:04:05 five",
+            "Jan 17 16:39:29 host run[4173]: five",
+        ] {
+            assert_eq!(Message::new(b"one", entry.as_bytes()).body(), "one", "{entry}");
+        }
+        for further in ["Error code 12 (Cannot allocate memory)", "Information is five", "12:30 of it", "E05 is five"] {
+            assert_eq!(Message::new(b"one", further.as_bytes()).body(), format!("one {further}"));
+        }
+        let message = Message::new(b"2026-01-02 03:04:05 ERROR one", b"2026-01-02 03:04:06 ERROR two");
+        assert_eq!(message.body(), "2026-01-02 03:04:05 ERROR one two");
     }
 
     #[test]

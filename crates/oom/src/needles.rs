@@ -6,9 +6,9 @@
 //! so on: needles that have these alike share a bucket, or else a log full of everyday words has most of them compared at every one.
 //!
 //! A line is read only where its words go on as a message would: the search finds it by a rare word, and of everyday
-//! words (`exceed`, `unable to`) a phrase is asked for first, since reading takes microseconds. Of thousands of
-//! messages in a row only the last are read, for only 200 are kept.
+//! words (`exceed`, `unable to`) a phrase is asked for first, since reading takes microseconds.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::packed::{Config, MatchKind, Searcher};
@@ -100,7 +100,7 @@ impl Needles {
     /// Reading a line takes a hundred times as long as this, and logs are full of limits that are exceeded. A line may be a list of
     /// thousands of numbers, of which many begin as an exit code does: so no more of it is looked at than the phrases may reach, and
     /// not even its ends are looked for before that.
-    pub(crate) fn is_worth(&self, needle: &str, text: &[u8], at: usize) -> bool {
+    pub(crate) fn is_worth(&self, needle: &str, text: &[u8], at: usize, searched: &mut Searched) -> bool {
         let Some(known) = EVERYDAY.iter().position(|(everyday, _)| *everyday == needle) else { return true };
         let is_digit = |byte: &u8| byte.is_ascii_digit();
         let is_longer =
@@ -114,7 +114,7 @@ impl Needles {
                 return phrases.iter().zip(offsets).any(|(phrase, offset)| stands_at(phrase, text, at, *offset));
             }
             Reach::Near => &text[line_within(text, at, NEAR, needle.len() + NEAR)],
-            Reach::Line => &text[line_around(text, at)],
+            Reach::Line => &text[searched.rest(known, line_around(text, at))],
         };
         // A table that goes on letter by letter takes six times as long on a line.
         let build = || Config::new().builder().extend(phrases).build();
@@ -124,6 +124,27 @@ impl Needles {
         }
     }
 }
+
+/// How far before a place in vain was searched for the phrases of each needle: a line may be full of one.
+pub(crate) struct Searched {
+    until: [usize; EVERYDAY.len()],
+}
+
+impl Searched {
+    pub(crate) const fn nothing() -> Self {
+        Self { until: [0; EVERYDAY.len()] }
+    }
+
+    /// What is left of a stretch to be searched for the phrases of a needle; it counts as searched from then on.
+    fn rest(&mut self, known: usize, stretch: Range<usize>) -> Range<usize> {
+        let until = std::mem::replace(&mut self.until[known], stretch.end);
+        let start = until.saturating_sub(LONGEST_PHRASE).clamp(stretch.start, stretch.end);
+        start..stretch.end
+    }
+}
+
+/// No phrase is longer.
+const LONGEST_PHRASE: usize = 48;
 
 /// How far from a needle its phrases may stand.
 enum Reach {
@@ -179,11 +200,21 @@ const EVERYDAY: &[(&str, &[&str])] = &[
             "exceeded limit",
             "hbm capacity",
             "maximum array size",
+            "exceeds job ",
+            "pool size exceeded",
         ],
     ),
     (
         "enough ",
-        &["enough memory", "enough available memory", "enough GPU video memory", "isn't enough", "emory not enough"],
+        &[
+            "enough memory",
+            "enough available memory",
+            "enough GPU video memory",
+            "enough gpu memory",
+            "enough space",
+            "isn't enough",
+            "emory not enough",
+        ],
     ),
     ("nsufficient ", &["nsufficient memory", "nsufficient Memory", "nsufficient shared", "nsufficient system res"]),
     ("OOM ", &["OOM when", "System OOM", "[HAMI-core ERROR"]),
@@ -210,6 +241,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
             "tatus 137",
             "tatus: 137",
             "tatus of 137",
+            "alue 137",
             "xit 137",
             "ith 137",
             "rror 137",
@@ -243,34 +275,8 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("to reserve ", &["memory", "bytes"]),
     ("cation o", &["llocation of ", "Allocation on device"]),
     ("_STATUS_", &["CUDNN_STATUS_", "CUBLAS_STATUS_NOT_INITIALIZED", "STATUS_INSUFFICIENT_RES"]),
-    ("utOf", &["OutOfMemory", "OutOfDeviceMemory", "OutOfResources"]),
-    (
-        "illed",
-        &[
-            "Killed",
-            "OOM",
-            "oom",
-            "ignal",
-            "zsh: killed",
-            " killed  ",
-            "(killed)",
-            "killed by",
-            "job killed",
-            "killed due",
-            "killed after",
-            // zsh's job, where its command was cut off.
-            "0 killed",
-            "1 killed",
-            "2 killed",
-            "3 killed",
-            "4 killed",
-            "5 killed",
-            "6 killed",
-            "7 killed",
-            "8 killed",
-            "9 killed",
-        ],
-    ),
+    ("utOf", &["OutOfMemory", "OutOfDeviceMemory"]),
+    ("illed", &["Killed", "OOM", "oom", "ignal", " killed", "(killed", "=killed"]),
     ("unexpectedly", &["exited unexpectedly", "WorkerError", "was unexpectedly terminated"]),
     ("f shared mem", &["workers are out of shared mem"]),
     ("abruptly", &["process pool", "executor was terminated", "abruptly died during map"]),
@@ -280,7 +286,7 @@ const EVERYDAY: &[(&str, &[&str])] = &[
     ("ALLOC", &["ALLOC_FAILED", "ALLOCATION_FAIL"]),
     ("xitcode", &["-9", "137", "-7"]),
     ("os error", &["os error 12", "os error 1455", "os error 8)"]),
-    ("No space left", &["shm", "torch_"]),
+    ("No space left", &["shm", "torch_", "shared memory segment", "[Errno 28] No space left"]),
     ("preemptively", &["rejected"]),
     ("WinError ", &["WinError 8]", "WinError 1455"]),
 ];
@@ -324,6 +330,16 @@ const RARE: &[&str] = &[
     "NVML_SUCCESS == r",
     "KILLED",
     " MB; Free ",
+    "cublas runtime error",
+    "CUDA error 2",
+    "Malloc device mem",
+    "CUDA host alloc",
+    "quota vastly",
+    "container oom ",
+    "low virtual memory",
+    "rrno: 12",
+    "rrno=12",
+    "rrno = 12",
 ];
 
 /// The needles, by bucket. `杀死` and its like are `Killed`, as shells of other languages say it.
@@ -356,7 +372,9 @@ mod tests {
         for (word, _) in EVERYDAY {
             assert!(needles.words.contains(word), "{word}");
         }
-        let is_worth = |needle: &str, line: &str| needles.is_worth(needle, line.as_bytes(), line.find(needle).unwrap());
+        let is_worth = |needle: &str, line: &str| {
+            needles.is_worth(needle, line.as_bytes(), line.find(needle).unwrap(), &mut Searched::nothing())
+        };
         assert!(is_worth("xceed", "job exceeded memory limit (3 > 2)"));
         assert!(!is_worth("xceed", "gradient norm exceeds the limit"));
         assert!(is_worth("oryError", "MemoryError"));
@@ -365,6 +383,19 @@ mod tests {
         assert!(!is_worth(" 137", "ids 12 137 9 and far away, at the end of the line, the words of an exit code 1"));
         assert!(is_worth("nable to ", "Unable to allocate 3 GiB") && !is_worth("nable to ", "unable to overlap"));
         assert!(is_worth("utOf", "OutOfMemoryError") && !is_worth("utOf", "LayoutOf"));
+    }
+
+    #[test]
+    fn a_line_is_searched_once_for_the_phrases_of_a_needle() {
+        assert!(EVERYDAY.iter().flat_map(|(_, phrases)| *phrases).all(|phrase| phrase.len() <= LONGEST_PHRASE));
+        let needles = Needles::get();
+        let line = format!("{}, and not enough memory is left", "it is enough ".repeat(2000));
+        let mut searched = Searched::nothing();
+        let is_worth = |at: usize, searched: &mut Searched| needles.is_worth("enough ", line.as_bytes(), at, searched);
+        let mut places = line.match_indices("enough ").map(|(at, _)| at);
+        let first = places.find(|at| is_worth(*at, &mut searched)).expect("the phrase comes into reach");
+        assert!(first < line.len() && first + (4 << 10) > line.len() - 64, "{first}");
+        assert!(places.next().is_some(), "before its needle itself");
     }
 
     #[test]
@@ -379,7 +410,8 @@ mod tests {
                 ("illed", "filled", "OOM"),
             ] {
                 let is_worth = |text: String| {
-                    needles.is_worth(needle, text.as_bytes(), text.find(line).unwrap() + line.find(needle).unwrap())
+                    let at = text.find(line).unwrap() + line.find(needle).unwrap();
+                    needles.is_worth(needle, text.as_bytes(), at, &mut Searched::nothing())
                 };
                 assert!(!is_worth(line.to_owned()), "{line}");
                 for end in ["\n", "\r", "\r\n"] {

@@ -67,6 +67,12 @@ pub(crate) fn has_any_caseless(text: &str, phrases: &[&str]) -> bool {
     has_any(&lower, phrases)
 }
 
+/// Whether any of the words, given with blanks between them, stands in the text, letter case aside.
+pub(crate) fn has_any_word(text: &str, words: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .any(|word| words.split(' ').any(|known| known.eq_ignore_ascii_case(word)))
+}
+
 /// Whether `word` stands in the text with no letter, digit or underscore at either side.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
@@ -76,8 +82,33 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
+/// Where a phrase begins in the text, not in the middle of a word: `out of memory`, and not `layout of memory`.
+pub(crate) fn find_words(text: &str, phrase: &str) -> Option<usize> {
+    text.match_indices(phrase).map(|(at, _)| at).find(|at| !text[..*at].ends_with(char::is_alphabetic))
+}
+
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
+}
+
+/// Whether `name` has this whole number behind it: `errno 12`, `errno: 12`, `(os error 12)`.
+pub(crate) fn has_number_after(text: &str, name: &str, number: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| begins_with_number(&text[at + name.len()..], number))
+}
+
+/// Whether a text begins with this whole number, signs between a name and its value aside.
+pub(crate) fn begins_with_number(text: &str, number: &str) -> bool {
+    without_signs(text).strip_prefix(number).is_some_and(ends_number)
+}
+
+/// What stands between a name and its value is left out.
+pub(crate) fn without_signs(text: &str) -> &str {
+    text.trim_start_matches([' ', ':', '=', '"', '\'', '(', '[', '\t'])
+}
+
+fn ends_number(rest: &str) -> bool {
+    !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -98,5 +129,15 @@ mod tests {
     fn words_end_where_letters_end() {
         assert!(has_word("exit code 137.", "137"));
         assert!(!has_word("exit code 1370", "137"));
+    }
+
+    #[test]
+    fn numbers_end_where_digits_end() {
+        for text in ["errno 12", "[errno: 12]", "errno = 12, x", "(errno=12)", "errno 12."] {
+            assert!(has_number_after(text, "errno", "12"), "{text}");
+        }
+        for text in ["errno 123", "errno 12.5", "errno 12th", "12 errno", "errno"] {
+            assert!(!has_number_after(text, "errno", "12"), "{text}");
+        }
     }
 }

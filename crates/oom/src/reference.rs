@@ -6,14 +6,13 @@
 //! It is about it unless a newer log goes on below the quotation.
 
 use crate::article::defines;
+use crate::level::CALM;
 use crate::message::{clean, without_prefix};
-use crate::phrase::has_any;
-use crate::talk::is_hypothetical;
+use crate::phrase::{has_any, has_any_word};
+use crate::talk::{ANCHORS, is_hypothetical};
 
 /// Files that a search looks through and people show, not those of a compiled program's own remarks.
 const TEXT_FILES: &str = "py log txt out err md rst yaml yml json jsonl toml cfg ini ipynb sh csv html";
-/// Levels of a logger below that of an error.
-const LEVELS: &str = "trace debug info notice";
 /// What a program does with errors to come.
 const PLANS: &str = "will retry retries retrying";
 /// How far above a line a manual may begin, and how far a sentence that goes on in it.
@@ -36,22 +35,11 @@ const CHANGES: &str = "changelog changed changes added fixed fixes removed depre
 const FORETOLD: [&str; 6] =
     ["you will see", "you'll see", "you may see", "you might see", "you will get", "you may get"];
 /// How a page tells of what befalls people, and nobody of his own run.
-const TYPICAL: [&str; 7] =
-    ["typical story", "typical case", "typical scenario", "typical symptom", "Типичн", "типичн", "caso típico"];
+const TYPICAL: [&str; 5] = ["typical ", "типичн", "típic", "typisch", "典型"];
 /// Figures and names that a setting or a plan does not have.
 const REPORTS: [&str; 4] = ["Tried to allocate", "Traceback", "GiB", "MiB"];
-/// Words of messages, where they begin.
-const ANCHORS: [&str; 9] = [
-    "out of memory",
-    "outofmemory",
-    "out-of-memory",
-    "cannot allocate memory",
-    "no available memory",
-    "memoryerror",
-    "oomkilled",
-    "exit code 137",
-    "is killed by signal",
-];
+/// Words of further messages, where they begin.
+const FURTHER: [&str; 5] = ["no available memory", "memoryerror", "oomkilled", "exit code 137", "is killed by signal"];
 /// What only a report of an allocator has.
 const FIGURES: [&str; 3] = ["total capac", "reserved in total", "memory in use"];
 
@@ -64,14 +52,14 @@ pub fn is_reference(line: &[u8], before: &[u8]) -> bool {
     let line = clean(line);
     let line = without_prefix(&line);
     let lower = line.to_ascii_lowercase();
-    let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min();
+    let at = ANCHORS.iter().chain(&FURTHER).filter_map(|anchor| lower.find(anchor)).min();
     is_search_hit(line.trim_start())
         || is_environment(line)
         || at.is_some_and(|at| is_comment(&line[..at]) || is_listed(line, at) || is_plan(line, &line[..at]))
         || is_item(line, before)
         || is_titled(line)
         || defines(&lower) && !has_any(line, &FIGURES)
-        || at.is_some_and(|at| has_any(&lower[..at], &TYPICAL)) && !has_any(line, &FIGURES)
+        || at.is_some_and(|at| has_any(&line[..at].to_lowercase(), &TYPICAL)) && !has_any(line, &FIGURES)
         || is_change(line, before)
         || is_in_history(line, before)
         || is_cell(line)
@@ -236,7 +224,7 @@ fn is_template(line: &str) -> bool {
 
 /// `INFO: will retry on CUDA out of memory`: below the level of errors, without figures, of what is to come.
 fn is_plan(line: &str, head: &str) -> bool {
-    has_any_word(head, LEVELS) && has_any_word(head, PLANS) && !has_any(line, &REPORTS)
+    has_any_word(head, CALM) && has_any_word(head, PLANS) && !has_any(line, &REPORTS)
 }
 
 fn is_in_manual(line: &str, before: &[u8]) -> bool {
@@ -274,11 +262,6 @@ fn is_heading_of_manual(line: &str) -> bool {
     MANUALS
         .iter()
         .any(|name| line.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric())))
-}
-
-pub(crate) fn has_any_word(text: &str, words: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .any(|word| words.split(' ').any(|known| known.eq_ignore_ascii_case(word)))
 }
 
 #[cfg(test)]

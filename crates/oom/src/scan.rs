@@ -9,7 +9,7 @@ use memchr::memchr_iter;
 
 use crate::line::{AFTER, line_around};
 use crate::message::Message;
-use crate::needles::Needles;
+use crate::needles::{Needles, Searched};
 use crate::{Oom, family};
 
 const REST: usize = 8 << 10;
@@ -37,6 +37,8 @@ pub struct Scan<'a> {
     position: usize,
     /// Where the text begins that was not read yet.
     floor: usize,
+    /// What was searched in vain of the text from there on.
+    searched: Searched,
     counted: usize,
     line: usize,
 }
@@ -58,7 +60,16 @@ pub fn scan_post(post: &[u8]) -> Scan<'_> {
 type Find = fn(&Needles, &[u8], usize) -> Option<(usize, &'static str)>;
 
 fn scan_by(log: &[u8], find: Find) -> Scan<'_> {
-    Scan { log, needles: Needles::get(), find, position: 0, floor: 0, counted: 0, line: 1 }
+    Scan {
+        log,
+        needles: Needles::get(),
+        find,
+        position: 0,
+        floor: 0,
+        searched: Searched::nothing(),
+        counted: 0,
+        line: 1,
+    }
 }
 
 impl Iterator for Scan<'_> {
@@ -66,7 +77,7 @@ impl Iterator for Scan<'_> {
 
     fn next(&mut self) -> Option<OomHit> {
         while let Some((at, needle)) = (self.find)(self.needles, self.log, self.position) {
-            if !self.needles.is_worth(needle, &self.log[self.floor..], at - self.floor) {
+            if !self.needles.is_worth(needle, &self.log[self.floor..], at - self.floor, &mut self.searched) {
                 // Another needle may begin inside this one.
                 self.position = at + 1;
                 continue;
@@ -76,9 +87,11 @@ impl Iterator for Scan<'_> {
             let was_cut = range.end == at.saturating_add(AFTER);
             self.position = if was_cut { range.end - OVERLAP } else { range.end };
             self.floor = self.position;
+            self.searched = Searched::nothing();
             if let Some(oom) = read_line(self.log, &range) {
                 self.position = range.end;
                 self.floor = range.end;
+                self.searched = Searched::nothing();
                 return Some(OomHit { line: self.line_number(range.start), range, oom });
             }
         }

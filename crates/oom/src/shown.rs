@@ -3,17 +3,14 @@
 //! Whoever asks what a log is about takes both: a post that quotes its error is about that error. Whoever asks what a program
 //! ended by takes only its own.
 
+use crate::level::{CALM, WARNINGS};
 use crate::message::{clean, without_prefix};
-use crate::reference::{has_any_word, is_reference};
-use crate::talk::is_only_mentioned;
+use crate::phrase::has_any_word;
+use crate::reference::is_reference;
+use crate::talk::{ANCHORS, is_only_mentioned};
 
-/// Words of the anchors around which a sentence is looked at; PyTorch's CPU allocator speaks to its reader by itself.
-const ANCHORS: [&str; 5] =
-    ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory", "you tried to allocate"];
-/// Levels of a logger below that of an error.
-const LEVELS: &str = "trace debug info notice";
-/// The level of what a program goes on from.
-const WARNINGS: &str = "warning warn";
+/// PyTorch's CPU allocator speaks to its reader by itself.
+const ADDRESS: &str = "you tried to allocate";
 /// Words by which a text speaks to its reader, or of what is to come.
 const SPEECH: &str = "you your i'm i my will faq q tip tips usage example symptom symptoms troubleshooting";
 /// Who tells the people of a job how it ended, in whole sentences.
@@ -74,7 +71,7 @@ const TRACEBACK: usize = 16 << 10;
 pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
     let line = clean(line);
     let lower = line.to_ascii_lowercase();
-    let at = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min();
+    let at = anchor(&lower);
     // Messages without these words are of libraries, whose own words follow them.
     let head = &line[..at.unwrap_or(0)];
     line.trim_start().starts_with('>')
@@ -90,9 +87,14 @@ pub fn is_shown(line: &[u8], before: &[u8]) -> bool {
         || at.is_some_and(|at| !names_class(head) && !is_of_scheduler(&line) && is_only_mentioned(&line, at, at))
 }
 
+/// Where the words begin around which a sentence is looked at.
+fn anchor(lower: &str) -> Option<usize> {
+    ANCHORS.iter().chain([&ADDRESS]).filter_map(|anchor| lower.find(anchor)).min()
+}
+
 /// Whether a logger says that this is no error: `INFO:`, `[info]`, `"level": "debug"`. An exception that is named counts more.
 fn is_below_error(head: &str) -> bool {
-    !names_class(head) && has_any_word(head, LEVELS)
+    !names_class(head) && has_any_word(head, CALM)
 }
 
 /// Whether a logger says that this is a warning, from which a program goes on. One that hands on every line of another
@@ -112,7 +114,7 @@ fn is_of_another_class(line: &str) -> bool {
     let Some((class, message)) = without_prefix(line).split_once(": ") else { return false };
     let is_other = class.rsplit('.').next().is_some_and(|name| OTHER_CLASSES.contains(&name));
     let lower = message.to_ascii_lowercase();
-    let Some(at) = ANCHORS.iter().filter_map(|anchor| lower.find(anchor)).min().filter(|_| is_other) else {
+    let Some(at) = anchor(&lower).filter(|_| is_other) else {
         return false;
     };
     let is_figure = |unit| message.contains(unit);

@@ -47,6 +47,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     }
     let broken = message.body_broken_in_words();
     let (head, tail) = split(&message.line, body).or_else(|| split(&message.line, broken.as_deref()?))?;
+    let tail = without_text_behind(tail);
     let mut oom = figures(head, tail);
     // Who tells of himself and quotes all figures reports, whatever words stand before.
     let sentence = [". ", "! ", "? "].iter().fold(head, |rest, end| rest.rsplit(end).next().unwrap_or(rest));
@@ -56,9 +57,26 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return None;
     }
     if let Some((_, tail)) = broken.as_deref().and_then(|broken| split(&message.line, broken)) {
-        oom.add(figures(head, tail));
+        oom.add(figures(head, without_text_behind(tail)));
     }
     Some(oom)
+}
+
+/// What follows the request, to the end of the parentheses in which its figures stand, where they do.
+fn without_text_behind(tail: &str) -> &str {
+    let Some(open) = opening_of_figures(tail) else { return tail };
+    tail[open..].find(')').map_or(tail, |close| &tail[..open + close + 1])
+}
+
+/// Where `(GPU 0; ` begins.
+fn opening_of_figures(tail: &str) -> Option<usize> {
+    tail.match_indices('(').map(|(at, _)| at).find(|at| {
+        let rest = &tail[at + 1..];
+        let name = rest.find(' ').unwrap_or(0);
+        let index = rest[name..].trim_start().split(';').next().unwrap_or_default();
+        let is_index = !index.is_empty() && index.len() < 4 && index.bytes().all(|byte| byte.is_ascii_digit());
+        name > 0 && rest[..name].bytes().all(|byte| byte.is_ascii_uppercase()) && is_index
+    })
 }
 
 /// `When I run your code it says "RuntimeError: `: what somebody was told, whoever reads it.
@@ -147,7 +165,7 @@ fn kind(head: &str) -> DeviceKind {
 fn device_index(tail: &str) -> Option<u32> {
     let named = tail.split(" has a total").next().filter(|head| head.len() < tail.len());
     let word = named.and_then(|head| head.rsplit(' ').next()).and_then(|word| word.parse().ok());
-    let parenthesis = || tail.split_once('(').and_then(|(_, inner)| number_after(inner.split(';').next()?, " "));
+    let parenthesis = || number_after(tail[opening_of_figures(tail)?..].split(';').next()?, " ");
     word.or_else(parenthesis)
 }
 

@@ -2,8 +2,9 @@
 
 use lowtide_core::Bytes;
 
-use crate::message::Message;
-use crate::phrase::{between, has_any, has_any_caseless, number_after, size_after, size_before};
+use crate::message::{Message, without_prefix};
+use crate::names::is_only_named;
+use crate::phrase::{between, has_any, has_any_caseless, number_after, size_after, size_before, without_signs};
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -19,11 +20,11 @@ fn kubernetes(message: &Message<'_>) -> Option<Oom> {
         let answer = message.body().get(line.len()..).unwrap_or_default();
         return answer.trim_start().starts_with("true").then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
     }
-    if let Some((head, rest)) = line.split_once("OOMKilled") {
-        let is_denied = has_any_caseless(rest.get(..12).unwrap_or(rest), &["false"]);
-        // `PodOOMKilled` is the name of an alert.
-        let is_name = head.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-        return (!is_denied && !is_name).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
+    if let Some(at) = line.find("OOMKilled") {
+        return is_oom_killed(line, at).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup));
+    }
+    if line.contains("Memory quota vastly exceeded") {
+        return Some(Oom::host(Engine::Unknown, Source::Cgroup));
     }
     if line.contains("node was low on resource: memory") {
         // Of several containers of the pod, what the largest used.
@@ -42,12 +43,29 @@ fn kubernetes(message: &Message<'_>) -> Option<Oom> {
     let words = [
         "was oom killed",
         "was oom-killed",
-        "container oom",
         "container killed due to memory usage",
         "died due to oom",
         "ran out-of-memory and exited with a non-zero status",
     ];
-    has_any_caseless(line, &words).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup))
+    // `docker events`
+    let is_event = without_prefix(line).starts_with("container oom ");
+    (is_event || has_any_caseless(line, &words)).then(|| Oom::host(Engine::Kubernetes, Source::Cgroup))
+}
+
+/// `Reason: OOMKilled`, `"OOMKilled": true`, a row of a table of pods: the state of a container, and not what a rule asks for, a count of
+/// none, or a part of another name (`PodOOMKilled` is an alert's).
+fn is_oom_killed(line: &str, at: usize) -> bool {
+    let end = at + "OOMKilled".len();
+    let behind = line[end..].trim_start_matches(['"', '\'', ' ']);
+    let value =
+        without_signs(behind).split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_ascii_lowercase();
+    let is_denied = match behind.starts_with([':', '=']) {
+        true => matches!(&*value, "false" | "0" | "null" | "no" | "none" | "nil"),
+        // Behind a state in a table stands how often it began anew.
+        false => value == "false",
+    };
+    let is_part = line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    !is_denied && !is_part && !is_only_named(line, at, end)
 }
 
 fn ray(message: &Message<'_>) -> Option<Oom> {

@@ -3,7 +3,8 @@
 use lowtide_core::Bytes;
 
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, number_after, size_after};
+use crate::names::is_only_named;
+use crate::phrase::{has_any, has_number_after, number_after, size_after};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
@@ -12,7 +13,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = class_named(message).or_else(|| slice_of_a_card(line)) {
         return Some(oom);
     }
-    let Some(certainty) = status(line) else { return words_of_the_allocator(line) };
+    let Some(certainty) = status(line) else { return blender(line).or_else(|| words_of_the_allocator(line)) };
     if has_any(line, PINNED) {
         return Some(Oom { certainty, ..Oom::host(Engine::Cuda, Source::Runtime) });
     }
@@ -57,6 +58,8 @@ const PINNED: &[&str] = &[
     "pinned memory",
     "pin memory",
     "CachingHostAllocator",
+    // TensorFlow's: `failed to alloc 17179869184 bytes on host`
+    "bytes on host",
 ];
 
 /// `torch.OutOfMemoryError: ` and what it says, or nothing after it; notebooks leave the module out.
@@ -79,6 +82,12 @@ fn class_named(message: &Message<'_>) -> Option<Oom> {
         requested: size_after(message.body(), "Tried to allocate "),
         ..Oom::device(Engine::PyTorch, Source::Allocator)
     })
+}
+
+/// `System is out of GPU memory`, `CUDA error: Out of memory in cuMemAlloc(&device_pointer, size)`
+fn blender(line: &str) -> Option<Oom> {
+    has_any(line, &["System is out of GPU memory", ": Out of memory in cu", ": Out of memory in hip"])
+        .then(|| Oom::device(Engine::Unknown, Source::Runtime))
 }
 
 /// PyTorch's allocator, cut before it says what it was asked for: the driver's own words are others.
@@ -112,7 +121,8 @@ pub(super) fn refuses(line: &str) -> bool {
 
 fn status(line: &str) -> Option<Certainty> {
     let is_call = || has_any(line, CALLS) && line.contains("out of memory");
-    if has_any(line, STATUSES) || is_call() {
+    let is_reported = |status: &str| line.find(status).is_some_and(|at| !is_only_named(line, at, at + status.len()));
+    if STATUSES.iter().any(|status| is_reported(status)) || has_number_after(line, "CUDA error", "2") || is_call() {
         return Some(Certainty::Sure);
     }
     // The bare text of PyTorch's stream-ordered backend, as some tools cut it: only the whole line will do, or its end.
@@ -138,7 +148,6 @@ const STATUSES: &[&str] = &[
     "CUDA failure 2: out of memory",
     "cuda runtime error (2)",
     "error=2 : out of memory",
-    "CUDA error 2",
     "cudaErrorMemoryAllocation",
     "CUDA_ERROR_OUT_OF_MEMORY",
     "cudaMalloc failed: out of memory",

@@ -2,14 +2,18 @@
 
 use super::cuda::refuses;
 use crate::message::Message;
-use crate::phrase::{has_any, has_word};
-use crate::reference::has_any_word;
+use crate::message::without_prefix;
+use crate::names::is_only_named;
+use crate::phrase::{has_any, has_any_caseless, has_any_word, has_number_after, has_word};
 use crate::talk::is_only_mentioned;
 use crate::{Certainty, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    if line.contains("/dev/shm") && line.contains("No space left on device") {
+    if has_any(line, &["/dev/shm", "shared memory segment"]) && line.contains("No space left on device") {
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Linux, Source::SharedMemory) });
+    }
+    if line.contains("[Errno 28] No space left on device") && makes_lock(message) {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Linux, Source::SharedMemory) });
     }
     if has_any(
@@ -22,6 +26,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
             "WinError 1450",
             "Insufficient system resources exist",
             "Not enough memory resources are available",
+            "successfully diagnosed a low virtual memory condition",
         ],
     ) {
         return Some(Oom::host(Engine::Windows, Source::Heap));
@@ -30,15 +35,17 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom::host(Engine::Windows, Source::Heap));
     }
     // Notebooks on the web tell it in their own words.
-    if has_any(line, &NOTEBOOKS) {
+    if is_of_notebook(line) {
         return Some(Oom::host(Engine::Unknown, Source::Cgroup));
     }
     let lack = ["Not enough memory", "not enough memory"].into_iter().find_map(|phrase| line.find(phrase));
     let is_reported = |at: usize| !is_only_mentioned(line, at, at + "not enough memory".len());
     if lack.is_some_and(is_reported) && has_any(line, &["rror", "rrno", "(os error 8)"]) {
-        return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Windows, Source::Heap) });
+        let is_of_windows = has_any(line, &["WinError", "os error", ":\\"]);
+        let engine = if is_of_windows { Engine::Windows } else { Engine::Unknown };
+        return Some(Oom { certainty: Certainty::Likely, ..Oom::host(engine, Source::Heap) });
     }
-    if has_any(line, &["[Errno 12]", "os error 12", "errno 12", "errno: 12", "errno=12"]) || has_word(line, "ENOMEM") {
+    if ["os error", "rrno"].iter().any(|name| has_number_after(line, name, "12")) || is_no_memory(line) {
         return Some(Oom::host(Engine::Linux, Source::Heap));
     }
     let phrase = ["Cannot allocate memory", "cannot allocate memory", "virtual memory exhausted"];
@@ -50,6 +57,32 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     // What a program notes for who looks for its own mistakes is no end of it.
     let is_noted = has_any_word(&line[..at], "debug trace");
     (!is_noted && !is_only_mentioned(line, at, at + phrase.len())).then(|| Oom::host(Engine::Linux, Source::Heap))
+}
+
+/// Whether a disk is full where Python makes a lock that processes share, or joblib tries to: such locks lie in `/dev/shm`.
+fn makes_lock(message: &Message<'_>) -> bool {
+    const FRAMES: [&str; 3] = ["multiprocessing/synchronize.py", "multiprocessing\\synchronize.py", "SemLock("];
+    message.line.contains("joblib/_multiprocessing_helpers.py") || has_any(&message.lines_above(), &FRAMES)
+}
+
+/// `Error: spawn ENOMEM`, `mmap() = -1 ENOMEM`, `ENOMEM: not enough memory`: the name of the number where something failed by it, and
+/// not where it is told of what may fail.
+fn is_no_memory(line: &str) -> bool {
+    const NAME: &str = "ENOMEM";
+    let Some(at) = line.find(NAME).filter(|_| has_word(line, NAME)) else { return false };
+    let (before, after) =
+        (without_prefix(&line[..at]).trim_end_matches(['\'', '"', '`', ' ']), &line[at + NAME.len()..]);
+    let is_told = has_any_caseless(before, &["error: ", "failed", "returned "]);
+    let is_value = before.ends_with([':', '=']) && !before.ends_with("::")
+        || ["= -", ": -", "=-", "code", "errno", "= -1"].iter().any(|end| before.ends_with(end))
+        || before.ends_with('(') && after.starts_with(')');
+    // `worker: spawn ENOMEM`
+    let mut words = before.split_whitespace().rev();
+    let is_call = words.next().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))
+        && words.next().is_some_and(|word| word.ends_with(':'));
+    let opens = before.is_empty() && after.starts_with(": ");
+    let is_supposed = has_any_word(before, "if when shall unless");
+    (opens || is_told || is_value || is_call) && !is_supposed && !is_only_named(line, at, at + NAME.len())
 }
 
 /// `The paging file is too small for this operation to complete.` in other languages of Windows.
@@ -65,6 +98,12 @@ pub(crate) const PAGE_FILES: [&str; 10] = [
     "ile di paging è troppo piccolo",
     "Файл подкачки слишком мал",
 ];
+
+/// `Your session crashed after using all available RAM.`, `Your notebook tried to allocate more memory than is available.`
+fn is_of_notebook(line: &str) -> bool {
+    let is_told = |head: &str| has_any_caseless(head, &["notebook", "sesi", "sess", "crash"]);
+    NOTEBOOKS.iter().any(|words| line.split_once(words).is_some_and(|(head, _)| is_told(head)))
+}
 
 /// Colab, in the languages of its page, and Kaggle.
 const NOTEBOOKS: [&str; 6] = [

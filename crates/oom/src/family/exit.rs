@@ -1,27 +1,11 @@
 //! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
 
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, has_word, number_after};
-use crate::reference::has_any_word;
+use crate::phrase::{begins_with_number, has_any, has_any_word, has_number_after, number_after, without_signs};
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    let is_sent_by_someone = has_any(
-        line,
-        &[
-            "Sending ",
-            "sending ",
-            "Send ",
-            "will be killed",
-            "kill -9",
-            "timeout",
-            "Timeout",
-            "timed out",
-            // What a function gave back is no status of a process.
-            "from call to",
-        ],
-    );
     // A process that writes past the end of a full `/dev/shm` ends by the bus error.
     if is_bus_error(line) {
         return Some(Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::SharedMemory) });
@@ -30,7 +14,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("was sent SIGKILL! Perhaps out of memory") {
         return Some(Oom { certainty: Certainty::Possible, ..Oom::host(Engine::Unknown, Source::ExitStatus) });
     }
-    if is_sent_by_someone || is_treated(line) || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
+    if has_any(line, SENT) || is_treated(line) || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
         return None;
     }
     let pid = number_after(line, "(pid: ").or_else(|| number_after(line, "received by PID "));
@@ -41,98 +25,126 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     })
 }
 
+/// How whoever ends a process says so himself.
+const SENT: &[&str] = &[
+    "Sending ",
+    "sending ",
+    "Send ",
+    "Killing ",
+    "killing ",
+    "forcefully ",
+    "will be killed",
+    "kill -9",
+    "timeout",
+    "Timeout",
+    "timed out",
+    // What a function gave back is no status of a process.
+    "from call to",
+];
+
 /// Whether a line is about what is done when a process ends so: a subject of a change, a comment, a rule.
 fn is_treated(line: &str) -> bool {
-    const WORDS: &str = "handle handles handling if when treat treats retry retries catch fix fixes fixed means mean expected unless whether";
+    const WORDS: &str = "may might could handle handles handling if when treat treats retry retries catch fix fixes fixed means mean expected unless whether";
     let head = ["137", "-9", "SIGKILL", "ignal 9"].iter().filter_map(|status| line.find(status)).min();
-    let clause = &line[..head.unwrap_or(0)];
+    let (clause, behind) = line.split_at(head.unwrap_or(0));
+    if behind.split_whitespace().nth(1).is_some_and(|word| matches!(word, "means" | "mean")) {
+        return true;
+    }
     let clause = clause.rsplit(['.', ';', '!', '?']).next().unwrap_or(clause);
     has_any_word(clause, WORDS)
 }
 
-/// A status is a number right after one of the words for it.
+/// A status is a number right after one of the words for it, where a process or what make built ended.
 fn is_status(line: &str) -> bool {
-    let lower = line.to_ascii_lowercase();
-    [
-        "exit code",
-        "error code",
-        "exitcode",
-        "exit status",
-        "exited",
-        "exited with",
-        "docker container",
-        " rc=",
-        "(rc=",
-        "return code",
-        "returncode",
-        "exit_code",
-        "returned non-zero exit status",
-        "non-zero status of",
-        "] error",
+    const ENDS: [&str; 10] = [
         "exit",
-    ]
-    .into_iter()
-    .any(|word| lower.match_indices(word).any(|(at, _)| is_kill_status(&lower[at + word.len()..])))
+        "return",
+        "non-zero",
+        "nonzero",
+        "finish",
+        "terminat",
+        "died",
+        "rc=",
+        "error code",
+        "docker container",
+    ];
+    const NAMES: [&str; 9] =
+        ["exit", "exited", "exited with", "code", "status", "status of", "value", "rc", "docker container"];
+    let lower = line.to_ascii_lowercase();
+    let is_after = |name: &str| lower.match_indices(name).any(|(at, _)| is_kill_status(&line[at + name.len()..]));
+    has_any(&lower, &ENDS) && NAMES.into_iter().any(is_after) || line.contains("*** [") && line.contains("] Error 137")
 }
 
 /// `exitcode  : -7 (pid: 4567)`, `exits with return code = -7`, `died with <Signals.SIGBUS: 7>`, and MPI's `EXIT STRING: Bus error`
 fn is_bus_error(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
-    let is_status =
-        |word: &str| lower.match_indices(word).any(|(at, _)| has_status(&lower[at + word.len()..], &["-7"]));
-    ["exitcode", "return code"].into_iter().any(is_status)
+    ["exitcode", "return code"].iter().any(|word| has_number_after(&lower, word, "-7"))
         || has_any(line, &["died with <Signals.SIGBUS", "WITH THE EXIT STRING: Bus error"])
 }
 
 fn is_kill_status(rest: &str) -> bool {
-    let rest = without_marks(rest);
-    let rest = ["code ", "status ", "code: ", "code=", "status: ", "status=", "is "]
-        .into_iter()
-        .find_map(|word| rest.strip_prefix(word))
-        .unwrap_or(rest);
-    has_status(rest, &["137", "-9"])
+    let rest = without_signs(rest);
+    let rest = ["code ", "status ", "is "].into_iter().find_map(|word| rest.strip_prefix(word)).unwrap_or(rest);
+    let is_it = |status: &&&str| begins_with_number(rest, status);
+    ["137", "-9"].iter().find(is_it).is_some_and(|status| {
+        let behind = &without_signs(rest)[status.len()..];
+        !behind.trim_start().strip_prefix('(').is_some_and(names_status)
+    })
 }
 
-/// What stands between a word and its number is left out.
-fn without_marks(rest: &str) -> &str {
-    rest.trim_start_matches([' ', ':', '=', '"', '\'', '(', '[', '\t'])
-}
-
-fn has_status(rest: &str, statuses: &[&str]) -> bool {
-    let rest = without_marks(rest);
-    statuses.iter().any(|status| rest.strip_prefix(status).is_some_and(ends_number))
-}
-
-fn ends_number(rest: &str) -> bool {
-    !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && !rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+/// `CL_IMAGE_FORMAT_MISMATCH)`: what stands in brackets behind a number says that it is of something else.
+fn names_status(inner: &str) -> bool {
+    let name = inner.split(')').next().unwrap_or_default();
+    name.contains('_') && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 fn is_signal(line: &str) -> bool {
     let words = [
-        "Signals.SIGKILL",
-        "Negsignal.SIGKILL",
         "Killed signal terminated program",
         "unable to execute command: Killed",
         "internal compiler error: Killed",
-        "Signal 9 (SIGKILL)",
-        "signal 9 (SIGKILL)",
-        "signal SIGKILL",
         "signal: killed",
-        "signal: 9 (SIGKILL)",
-        "status of 9(SIGKILL)",
-        "signal_name=\"SIGKILL\"",
+        "status=9/KILL",
     ];
-    has_any(line, &words) || (has_word(line, "signal 9") && has_any(line, &["illed", "erminated", "exited", "died"]))
+    has_any(line, &words) || is_named_signal(line) || is_numbered_signal(line)
 }
 
-/// `[1]  + 12345 killed     python train.py`, as zsh tells how a job ended, alone or behind a bar of progress (`1.8s/it][1]  + 12345 killed`).
-fn is_zsh_job(line: &str) -> bool {
+/// How far before the name of a signal a word for it or for an end may stand: `signal_name="SIGKILL"`.
+const NEAR: usize = 16;
+
+/// `died with <Signals.SIGKILL: 9>`, `terminated by SIGKILL`, `(signal: 9, SIGKILL: kill)`, `status of 9(SIGKILL)`.
+fn is_named_signal(line: &str) -> bool {
+    line.match_indices("SIGKILL").any(|(at, _)| {
+        let start = (at.saturating_sub(NEAR)..=at).find(|start| line.is_char_boundary(*start)).unwrap_or(at);
+        let before = line[start..at].to_ascii_lowercase();
+        // A setting says by what a service is to be ended.
+        let is_setting = has_any(&before, &["killsignal", "kill_signal", "kill signal", "stop"]);
+        // Its name in code.
+        let is_code = before.ends_with("signal.") && !before.ends_with("negsignal.") || before.ends_with("::");
+        !is_setting && !is_code && (has_any(&before, &["signal", "killed", "terminated"]) || before.ends_with("9("))
+    })
+}
+
+/// `Command terminated by signal 9`, `KILLED BY SIGNAL: 9 (Killed)`
+fn is_numbered_signal(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    has_number_after(&lower, "signal", "9") && has_any(&lower, &["killed", "terminated", "exited", "died"])
+}
+
+/// `[1]  + 12345 killed     python train.py`, as zsh tells how a job ended, alone or behind a bar of progress (`1.8s/it][1]  + 12345
+/// killed`), and bash's `[2]+  Killed                  python train.py`.
+fn is_job(line: &str) -> bool {
     let line = line.rfind("][").filter(|_| line.contains("%|")).map_or(line, |end| &line[end + 1..]);
     let Some((job, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return false };
-    let mut words = rest.split_whitespace().filter(|word| !matches!(*word, "+" | "-"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number(job) && words.next().is_some_and(is_number) && words.next() == Some("killed")
+    let (Some((head, behind)), true) = (rest.split_once("illed"), is_number(job)) else { return false };
+    let mut words = head.split_whitespace().filter(|word| !matches!(*word, "+" | "-"));
+    let is_process = |word: Option<&str>| word.is_some_and(is_number);
+    match words.next() {
+        // Without the number of the process, the columns of the shell show it.
+        Some("K") => words.next().is_none() && (behind.is_empty() || behind.starts_with("  ")),
+        first => is_process(first) && matches!(words.next(), Some("k" | "K")) && words.next().is_none(),
+    }
 }
 
 /// `Killed` in the languages of glibc, which shells take it from.
@@ -168,10 +180,7 @@ fn is_shell_killed(line: &str) -> bool {
     if names_job || line.starts_with("make") && line.ends_with("] Killed") {
         return true;
     }
-    if is_zsh_job(line) || lies_over_progress(line) {
-        return true;
-    }
-    line.split_once(" Killed").is_some_and(|(before, _)| before.starts_with("[1]"))
+    is_job(line) || lies_over_progress(line)
 }
 
 /// `Killedg in train batch: 127687 / 263115`: the shell's word over the beginning of a line that was written again and again.

@@ -151,7 +151,9 @@ pub(super) fn onnx(message: &Message<'_>) -> Option<Oom> {
         line,
         &["Failed to allocate memory for requested buffer of size", "is smaller than requested bytes of"],
     );
-    let crashed = line.contains("onnxruntime") && has_any(line, &["bad allocation", "std::bad_alloc", "out of memory"]);
+    // DirectML hands on the words of Windows.
+    let crashed = line.contains("onnxruntime")
+        && has_any(line, &["bad allocation", "std::bad_alloc", "out of memory", "8007000E"]);
     if !refused && !crashed {
         return None;
     }
@@ -176,7 +178,7 @@ fn tensorrt(message: &Message<'_>) -> Option<Oom> {
         device_kind: Some(DeviceKind::Cuda),
         requested: size_after_any(
             message.body(),
-            &["Requested amount of memory (", "Requested amount of GPU memory ("],
+            &["Requested amount of memory (", "Requested amount of GPU memory (", "Requested size was "],
         ),
         ..Oom::device(Engine::Cuda, Source::Runtime)
     })
@@ -305,6 +307,15 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
     }
     if line.contains("is more than total mem size") {
         return Some(mindspore_pool(line));
+    }
+    if let Some((_, rest)) = line.split_once("Malloc device memory failed, size[") {
+        return Some(Oom {
+            requested: size_after(rest, ""),
+            device: number_after(rest, "Device "),
+            capacity: size_after(rest, "HBM size:"),
+            free: size_after(rest, "free size:"),
+            ..Oom::device(Engine::Mindspore, Source::Runtime)
+        });
     }
     if has_any(line, &["emory isn't enough and alloc failed", "emory not enough:"]) {
         return Some(mindspore(message.body()));

@@ -13,13 +13,12 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
             "llama",
             "alloc_tensor_range",
             "whisper",
-            "failed to allocate CUDA",
-            "failed to allocate CPU buffer",
             "error loading model: ",
             // LM Studio hands on the last line alone.
             "ailed to initialize the context: ",
         ],
-    ) {
+    ) && !names_buffer(line)
+    {
         return None;
     }
     if !has_any(line, REFUSALS) {
@@ -33,6 +32,16 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         device: index(line),
         requested: requested(line),
         ..Oom::device(Engine::Ggml, Source::Allocator)
+    })
+}
+
+/// `500 Internal Server Error: unable to allocate CUDA0 buffer`: ollama hands on no more than which buffer it was.
+fn names_buffer(line: &str) -> bool {
+    const BACKENDS: [&str; 7] = ["CUDA", "ROCm", "Vulkan", "Metal", "SYCL", "MUSA", "CPU"];
+    line.match_indices(" allocate ").any(|(at, word)| {
+        let rest = &line[at + word.len()..];
+        BACKENDS.iter().any(|backend| rest.starts_with(backend))
+            && rest.split(' ').nth(1).is_some_and(|word| word.starts_with("buffer"))
     })
 }
 

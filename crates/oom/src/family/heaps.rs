@@ -2,10 +2,12 @@
 
 use lowtide_core::Bytes;
 
+use crate::article::is_imperative;
 use crate::figure::tensor_bytes;
 use crate::message::{Message, without_prefix};
-use crate::phrase::{between, has_any, has_any_caseless, size_after};
-use crate::talk::{is_quoted, tells_of_oneself};
+use crate::names::is_only_named;
+use crate::phrase::{between, figure_after, has_any, has_any_caseless, size_after, size_after_any};
+use crate::talk::{is_named_in_quotes, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Source};
 
 /// numpy, pandas, Arrow, R.
@@ -19,7 +21,7 @@ pub(super) fn arrays(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Numpy, Source::Heap) });
     }
     // `one may then read something like` and the message is no array's.
-    let is_named = || line.find("MemoryError").is_some_and(|at| is_quoted(line, at) && !tells_of_oneself(&line[..at]));
+    let is_named = || line.find("MemoryError").is_some_and(|at| is_named_in_quotes(line, at));
     if has_any(line, &["nable to allocate ", "ArrayMemoryError"])
         && !is_named()
         && (line.contains("MemoryError")
@@ -30,7 +32,8 @@ pub(super) fn arrays(message: &Message<'_>) -> Option<Oom> {
             ..Oom::host(Engine::Numpy, Source::Heap)
         });
     }
-    if line.contains("malloc of size ") || line.contains("realloc of size ") || line.contains("ArrowMemoryError") {
+    let is_refused = line.split_once("alloc of size ").is_some_and(|(_, rest)| rest.contains(" failed"));
+    if is_refused || line.contains("ArrowMemoryError") {
         return Some(Oom { requested: size_after(line, "alloc of size "), ..Oom::host(Engine::Arrow, Source::Heap) });
     }
     if line.contains("cannot allocate vector of size ") {
@@ -52,6 +55,9 @@ fn matlab(line: &str) -> Option<Oom> {
         let requested = asked.rsplit_once('(').and_then(|(_, size)| size_after(size, ""));
         return Some(Oom { requested, limit: size_after(limit, "("), ..Oom::host(Engine::Matlab, Source::Heap) });
     }
+    if line.contains("Out of memory on device. To view more detail") {
+        return Some(Oom::device(Engine::Matlab, Source::Allocator));
+    }
     let is_refused = line.contains("Out of memory. Type \"help memory\" for your options");
     is_refused.then(|| Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Matlab, Source::Heap) })
 }
@@ -72,7 +78,17 @@ fn by_shape(body: &str) -> Option<Bytes> {
 /// Python, Rust, C++, Java, JavaScript, Go.
 pub(super) fn languages(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    rust(line).or_else(|| java(line)).or_else(|| script(line)).or_else(|| cpp(line)).or_else(|| python(message))
+    rust(line)
+        .or_else(|| java(line))
+        .or_else(|| script(line))
+        .or_else(|| cpp(line))
+        .or_else(|| fortran(line))
+        .or_else(|| python(message))
+}
+
+/// gfortran's runtime.
+fn fortran(line: &str) -> Option<Oom> {
+    line.contains("Allocation would exceed memory limit").then(|| Oom::host(Engine::Unknown, Source::Heap))
 }
 
 fn rust(line: &str) -> Option<Oom> {
@@ -84,9 +100,11 @@ fn java(line: &str) -> Option<Oom> {
     let threads = line.contains("unable to create") && line.contains("native thread");
     let names_heap = has_any_caseless(line, &["outofmemoryerror: "])
         && has_any(line, &["Java heap space", "GC overhead limit", "Metaspace"]);
-    if line.contains("java.lang.OutOfMemoryError") || names_heap {
+    let is_spark = line.contains("SparkOutOfMemoryError: ");
+    if line.contains("java.lang.OutOfMemoryError") || names_heap || is_spark {
         let certainty = if threads { Certainty::Possible } else { Certainty::Sure };
-        return Some(Oom { certainty, ..Oom::host(Engine::Java, Source::Heap) });
+        let requested = if is_spark { size_after(line, "nable to acquire ") } else { None };
+        return Some(Oom { certainty, requested, ..Oom::host(Engine::Java, Source::Heap) });
     }
     // Spark reckons with its heap before it begins.
     if line.contains("System memory ") && line.contains("increase heap size") {
@@ -99,14 +117,23 @@ fn java(line: &str) -> Option<Oom> {
             "insufficient memory for the Java Runtime",
             "Native memory allocation (mmap) failed",
             "Native memory allocation (malloc) failed",
+            "Could not reserve enough space for ",
         ],
-    );
-    let requested = size_after(line, "failed to map ").or_else(|| size_after(line, "failed to allocate "));
+    ) || line.contains("os::commit_memory(") && line.contains("failed");
+    let requested = size_after_any(line, &["failed to map ", "failed to allocate ", "enough space for "])
+        .or_else(|| figure_after(line.split_once("commit_memory(")?.1, ", ")?.memory());
     crash.then(|| Oom { requested, ..Oom::host(Engine::Java, Source::Heap) })
 }
 
 fn script(line: &str) -> Option<Oom> {
-    if has_any(line, &["JavaScript heap out of memory", "Reached heap limit Allocation failed"]) {
+    let words = [
+        "JavaScript heap out of memory",
+        "JS heap out of memory",
+        "Reached heap limit Allocation failed",
+        "[ERR_WORKER_OUT_OF_MEMORY]",
+        "'ERR_WORKER_OUT_OF_MEMORY'",
+    ];
+    if has_any(line, &words) {
         return Some(Oom::host(Engine::Node, Source::Heap));
     }
     let go = has_any(line, &["runtime: out of memory", "runtime: cannot allocate memory"]);
@@ -114,8 +141,29 @@ fn script(line: &str) -> Option<Oom> {
 }
 
 fn cpp(line: &str) -> Option<Oom> {
-    line.contains("std::bad_alloc")
-        .then(|| Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Cpp, Source::Heap) })
+    const NAME: &str = "std::bad_alloc";
+    const RAISED: [&str; 11] = [
+        "instance of",
+        "error",
+        "exception",
+        "fail",
+        "crash",
+        "abort",
+        "terminat",
+        "caught",
+        "threw",
+        "thrown",
+        "got ",
+    ];
+    // Compilers, linkers and documents name it too.
+    let is_raised = line.match_indices(NAME).any(|(at, _)| {
+        let before = without_prefix(&line[..at]).trim_end_matches(['\'', '"', '`', '(', ' ']);
+        let is_opened = before.is_empty() || before.ends_with(':') || has_any_caseless(before, &RAISED);
+        (is_opened || tells_of_oneself(before))
+            && !is_only_named(line, at, at + NAME.len())
+            && !line[at..].contains("may be thrown")
+    });
+    is_raised.then(|| Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Cpp, Source::Heap) })
 }
 
 /// `MemoryError` at the start of a line, or after a rank or a logger's prefix, with its colon or nothing.
@@ -128,25 +176,30 @@ fn python(message: &Message<'_>) -> Option<Oom> {
     let (before, rest) = line.split_once("MemoryError")?;
     let stands_alone = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
     // `Show the size when an array gives a MemoryError` asks for something.
-    let is_wish = rest.trim().is_empty() && has_first(before, WISHES);
-    let is_raised = rest.trim().is_empty() && !is_wish
-        || rest.starts_with(": ")
+    let is_wish = rest.trim().is_empty() && is_imperative(without_prefix(before));
+    let is_raised = rest.trim().is_empty() && !is_wish && is_alone(before)
+        || rest.strip_prefix(": ").is_some_and(|message| !is_condition(message))
         || rest.trim_end() == ":"
         || rest.starts_with("()")
         || rest.starts_with("('");
-    let is_named = is_quoted(line, before.len()) && !tells_of_oneself(before);
-    (stands_alone && is_raised && !is_named).then(|| Oom {
+    (stands_alone && is_raised && !is_named_in_quotes(line, before.len())).then(|| Oom {
         requested: size_after(message.body(), "nable to allocate "),
         ..Oom::host(Engine::Python, Source::Heap)
     })
 }
 
-/// Whether a line begins with one of some words.
-fn has_first(line: &str, words: &str) -> bool {
-    let first = without_prefix(line).trim_start_matches(['#', ' ', '>']).split(' ').next().unwrap_or_default();
-    words.split(' ').any(|word| first.eq_ignore_ascii_case(word))
+/// `MemoryError: If the array is too large.`: a document says when it is raised.
+fn is_condition(message: &str) -> bool {
+    ["if ", "when ", "raised "]
+        .iter()
+        .any(|word| message.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word)))
 }
 
-/// What the heading of a proposal begins with.
-const WISHES: &str =
-    "add allow avoid catch handle improve include indicate make print provide raise report show support";
+/// Whether the name of an error with no message behind it is no value of a setting, no item of a list and no leaf of a tree.
+fn is_alone(before: &str) -> bool {
+    let head = without_prefix(before).trim_matches(['`', '*', '"', '\'', ' ', '(', '[']);
+    let is_error =
+        || has_any_caseless(head, &["error", "exception", "fail", "raise", "crash", "died", "caught", "killed"]);
+    let is_sentence = || head.contains(char::is_alphanumeric) && !head.ends_with([':', '=', ',', '-', '|']);
+    head.is_empty() || is_sentence() || is_error()
+}

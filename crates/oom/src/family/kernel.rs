@@ -47,8 +47,10 @@ fn victim(message: &Message<'_>) -> Option<Option<ProcessUse>> {
         let name = between(line, "victim process: ", ",").map(str::to_owned);
         return Some(number_after(line, "pid: ").map(|pid| ProcessUse { pid, name, used: None }));
     }
-    let by_service = has_any(line, &["systemd-oomd", "earlyoom"]) || has_any(line, &UNITS);
-    (by_service && has_any(line, &["illed", "oom-kill", "sending SIG", "illing process"]))
+    let by_service = has_any(line, &["oomd[", "oomd: ", "systemd-oomd killed ", "earlyoom"]) || has_any(line, &UNITS);
+    // At its start earlyoom says at which limits it will send what.
+    let is_sent = || has_any(line, &["sending SIG", "illing process"]) && sent(line).is_some();
+    (by_service && (has_any(line, &["illed", "oom-kill"]) || is_sent()))
         .then(|| killed(line, message.body()).or_else(|| sent(line)))
 }
 

@@ -15,14 +15,19 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if message.line.contains("[metal::malloc]") || message.line.contains("[malloc_or_wait]") {
         return Some(mlx(message.body(), Source::Allocator));
     }
-    if has_any(
-        &message.line,
-        &[
-            "kIOGPUCommandBufferCallbackErrorOutOfMemory",
-            "[METAL] Command buffer execution failed: Insufficient Memory",
-        ],
-    ) {
+    if message.line.contains("[METAL] Command buffer execution failed: Insufficient Memory") {
         return Some(mlx(message.body(), Source::Runtime));
+    }
+    // Metal's own status, whoever gave it the work.
+    if message.line.contains("kIOGPUCommandBufferCallbackErrorOutOfMemory") {
+        let text = format!("{}{}", message.lines_above(), message.line);
+        let engine = match () {
+            () if has_any(&text, &["[METAL]", "mlx"]) => Engine::Mlx,
+            () if has_any(&text, &["Metal Performance Shaders", "MPS"]) => Engine::PyTorch,
+            () if has_any(&text, &["ggml", "llama"]) => Engine::Ggml,
+            () => Engine::Unknown,
+        };
+        return Some(Oom { device_kind: Some(DeviceKind::Mps), ..Oom::device(engine, Source::Runtime) });
     }
     if message.line.contains("Invalid buffer size: ") {
         let requested = size_after(message.body(), "Invalid buffer size: ");

@@ -4,13 +4,14 @@ use super::{
     caching_allocator, cluster, cpu_allocator, cuda, errno, exit, frameworks, ggml, heaps, kernel, metal, plain,
     programs, schedulers, serving, statuses, tensorflow, worker, xla,
 };
+use crate::Oom;
 use crate::look_alike::never_memory;
 use crate::message::{Message, without_prefix};
-use crate::{Oom, talk};
+use crate::source_code::is_source_code;
 
 /// Reads a message; `None` when it is none, only looks like one, or only talks about one.
 pub(crate) fn read(message: &Message<'_>) -> Option<Oom> {
-    let is_code = || talk::is_source_code(without_prefix(&message.line)) && !is_title(message);
+    let is_code = || is_source_code(without_prefix(&message.line)) && !is_title(message);
     let is_none = never_memory(&message.line).is_some() || is_code();
     if is_none || frameworks::is_skipped(message) {
         return None;
@@ -25,10 +26,10 @@ fn is_title(message: &Message<'_>) -> bool {
         return false;
     }
     let has_figures = || message.line.contains("Tried to allocate ") && message.line.contains(" total capacity; ");
-    match &*message.above() {
-        "" => has_figures() || message.line.contains("Error: ") && message.line.contains("WinError "),
-        above => above.starts_with("# ") && has_figures(),
+    if message.lines_above().trim().is_empty() {
+        return has_figures() || message.line.contains("Error: ") && message.line.contains("WinError ");
     }
+    message.above().starts_with("# ") && has_figures()
 }
 
 const FAMILIES: &[fn(&Message<'_>) -> Option<Oom>] = &[

@@ -1,9 +1,11 @@
 //! The bare words, when no family knows the text: a report only where nothing around makes it talk.
 
 use crate::figure::figure_at;
+use crate::look_alike::names_other_errno;
 use crate::message::{Message, without_prefix};
-use crate::phrase::{has_any, has_any_caseless, size_after_any};
-use crate::talk::{is_only_mentioned, is_prose};
+use crate::names::{is_name_of_errno, is_only_named};
+use crate::phrase::{find_words, has_any, has_any_caseless, size_after_any};
+use crate::talk::{is_only_mentioned, is_prose, is_within_talk, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -16,7 +18,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if let Some(oom) = refused(line, &lower) {
         return Some(oom);
     }
-    let (at, phrase) = PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))?;
+    let find = |phrase: &str| if phrase == NAME { lower.find(phrase) } else { find_words(&lower, phrase) };
+    let (at, phrase) = PHRASES.into_iter().find_map(|phrase| Some((find(phrase)?, phrase)))?;
     // `[CUDA ERROR] at file train.cu:693:` and the words for it in a line of their own.
     let above = message.above();
     let opens = above.trim_end().ends_with(':') && has_any(&above, &["CUDA ERROR", "CUDA error", "CUDA Error"]);
@@ -24,7 +27,18 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom { certainty: Certainty::Likely, ..Oom::device(Engine::Cuda, Source::Runtime) });
     }
     let end = at + phrase.len();
-    if is_only_mentioned(line, at, end) || is_name(&lower, at, end) || is_prose(&lower[..at]) || !reports(&lower) {
+    let end = ["error", "exception"]
+        .iter()
+        .find(|class| lower[end..].starts_with(*class))
+        .map_or(end, |class| end + class.len());
+    let is_talk = is_only_mentioned(line, at, end)
+        || phrase == NAME && is_only_named(line, at, end)
+        || is_within_talk(&message.above(), line, at)
+        || is_name_of_errno(&message.above())
+        || is_name(&lower, at, end)
+        || is_code(line, at, end)
+        || is_prose(&lower[..at]);
+    if is_talk || !reports(&lower) {
         return None;
     }
     Some(Oom {
@@ -38,7 +52,9 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
 /// What stands before the size that was asked for.
 const REQUESTS: &[&str] =
     &["allocate ", "allocating ", "allocation of ", "large allocation ", "allocate: ", "equested: ", "of size "];
-const PHRASES: &[&str] = &["out of memory", "out-of-memory", "outofmemory", "insufficient memory"];
+const PHRASES: [&str; 4] = ["out of memory", "out-of-memory", NAME, "insufficient memory"];
+/// What classes and statuses are called.
+const NAME: &str = "outofmemory";
 
 /// `fail to allocate memory 100663296 bytes!!`: a program of its own that tells how much it was refused.
 fn refused(line: &str, lower: &str) -> Option<Oom> {
@@ -50,8 +66,9 @@ fn refused(line: &str, lower: &str) -> Option<Oom> {
     let figure = figure_at(rest.trim_start_matches([' ', ':', '(', 'o', 'f']))?;
     // What a program did instead is no end of it.
     let goes_on = has_any(lower, &["falling back", "fallback", "instead", "retry", "pinned"]);
+    let is_other = names_other_errno(lower) || has_any(rest, &["of disk", "disk space"]);
     let is_only_mentioned = is_only_mentioned(line, at, at + word.len());
-    (figure.has_unit && !goes_on && !is_only_mentioned).then(|| Oom {
+    (figure.has_unit && !goes_on && !is_other && !is_only_mentioned).then(|| Oom {
         place: if on_device(line) { Place::Device } else { Place::Host },
         certainty: Certainty::Possible,
         requested: figure.memory(),
@@ -79,6 +96,12 @@ fn on_device(line: &str) -> bool {
             "sdaa",
             "hbm",
             "dram buffer",
+            "nvenc",
+            "nvdec",
+            "cuvid",
+            "webgl",
+            "d3d",
+            "vulkan",
             // Sources that only a device's compiler takes.
             ".cuh",
             ".cu:",
@@ -87,13 +110,24 @@ fn on_device(line: &str) -> bool {
     ) || line.trim_end().ends_with(".cu")
 }
 
-/// Whether the words are part of a longer name, such as a setting or a file.
+/// Whether the words are an identifier in a sentence, written as code: ``converted to `io::ErrorKind::OutOfMemory` ``.
+fn is_code(line: &str, at: usize, end: usize) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
+    let (before, after) = (line[..at].trim_end_matches(is_part), line[end..].trim_start_matches(is_part));
+    before.ends_with('`') && after.starts_with('`') && before.len() > 1 && !tells_of_oneself(before)
+}
+
+/// Whether the words are part of a longer name, such as a setting, a file or a class; a class may open a message of its own.
 fn is_name(lower: &str, at: usize, end: usize) -> bool {
     let joins = |c: char| c == '_' || c == '/' || c == '-' || c == '=';
-    lower[..at].ends_with(joins)
-        || lower[end..].starts_with(joins)
-        || lower[end..].starts_with(".py")
-        || lower[end..].starts_with(".md")
+    let is_letter = |c: char| c.is_alphabetic();
+    let (before, after) = (&lower[..at], &lower[end..]);
+    let is_class = lower[at..end].starts_with(NAME);
+    is_class && (before.ends_with(is_letter) || after.starts_with(is_letter)) && !after.starts_with(": ")
+        || before.ends_with(joins)
+        || after.starts_with(joins)
+        || after.starts_with(".py")
+        || after.starts_with(".md")
 }
 
 /// Whether the line sounds like something that happened.

@@ -151,7 +151,8 @@ fn database(line: &str) -> Option<Oom> {
             ..Oom::host(Engine::Unknown, Source::Heap)
         });
     }
-    let clickhouse = line.contains("Memory limit (") && line.contains(") exceeded: would use ");
+    // `Memory limit (total) exceeded: `, and since 2024 `(total) memory limit exceeded: `
+    let clickhouse = line.contains("emory limit ") && line.contains("exceeded: would use ");
     if !clickhouse && !line.contains("Out of Memory Error: ") {
         return None;
     }

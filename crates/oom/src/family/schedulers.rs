@@ -2,8 +2,9 @@
 
 use lowtide_core::Bytes;
 
-use crate::message::Message;
-use crate::phrase::{between, has_any, has_word, size_after, size_after_any, size_before};
+use crate::message::{Message, without_prefix};
+use crate::names::is_only_named;
+use crate::phrase::{between, has_any, has_any_caseless, has_word, size_after, size_after_any, size_before};
 use crate::{Engine, Oom, Source};
 
 /// Slurm.
@@ -16,7 +17,7 @@ pub(super) fn slurm(message: &Message<'_>) -> Option<Oom> {
         let (in_use, limit) = figures(line).unzip();
         return Some(Oom { in_use, limit, ..Oom::host(Engine::Slurm, Source::Scheduler) });
     }
-    if has_any(line, &["oom-kill event", "oom_kill event", "OOM Killed", "OOM-killed"]) {
+    if has_any(line, &["oom-kill event", "oom_kill event"]) || is_killed_step(line) {
         return (!line.contains("Detected 0 oom")).then(|| Oom::host(Engine::Slurm, Source::Cgroup));
     }
     if has_any(line, &["Exceeded job memory limit", "Exceeded step memory limit", "xceeded memory limit at some point"])
@@ -24,10 +25,33 @@ pub(super) fn slurm(message: &Message<'_>) -> Option<Oom> {
         return Some(Oom::host(Engine::Slurm, Source::Scheduler));
     }
     let is_task = line.contains(": Out Of Memory") && has_any(line, &["srun", "task", "slurm"]);
-    if is_task || has_word(line, "OUT_OF_MEMORY") || has_word(line, "OUT_OF_ME") {
-        return Some(Oom::host(Engine::Slurm, Source::Cgroup));
-    }
-    None
+    let is_state = || ["OUT_OF_MEMORY", "OUT_OF_ME"].iter().any(|state| is_state_of_job(line, state));
+    (is_task || is_state()).then(|| Oom::host(Engine::Slurm, Source::Cgroup))
+}
+
+/// `Some of the step tasks have been OOM Killed.`
+fn is_killed_step(line: &str) -> bool {
+    let at = ["OOM Killed", "OOM-killed"].iter().find_map(|words| line.find(words));
+    at.is_some_and(|at| {
+        has_any_caseless(line, &["slurm", "srun", "step", "job", "task"])
+            && !is_only_named(line, at, at + "OOM Killed".len())
+    })
+}
+
+/// `State: OUT_OF_MEMORY`, `12345.batch  python  OUT_OF_ME+  0:125`: of a job, and not in a list of what jobs may come to.
+fn is_state_of_job(line: &str, state: &str) -> bool {
+    let Some(at) = line.find(state).filter(|_| has_word(line, state)) else { return false };
+    let (before, after) = line.split_at(at);
+    let first = without_prefix(before).trim_start().split([' ', '|', ',']).next().unwrap_or_default();
+    let is_job = first.starts_with(|c: char| c.is_ascii_digit());
+    let is_code = |word: &str| {
+        word.split_once(':').is_some_and(|(code, signal)| code.parse::<u8>().is_ok() && signal.parse::<u8>().is_ok())
+    };
+    let is_row = after[state.len()..].starts_with('+') || after.split([' ', '|', ',']).any(is_code);
+    (is_job
+        || is_row
+        || has_any_caseless(line, &["state", "status", "slurm", "srun", "sbatch", "exit code", "exitcode"]))
+        && !is_only_named(line, at, at + state.len())
 }
 
 fn figures(line: &str) -> Option<(Bytes, Bytes)> {
@@ -49,10 +73,21 @@ pub(super) fn others(message: &Message<'_>) -> Option<Oom> {
         let limit = size_after(line, "exceeded limit ");
         return Some(Oom { in_use, limit, ..Oom::host(Engine::Pbs, Source::Scheduler) });
     }
-    if let Some(oom) = condor(message) {
+    if let Some(oom) = grid_engine(line).or_else(|| condor(message)) {
         return Some(oom);
     }
     yarn(message)
+}
+
+/// `job 123 exceeds job hard limit "h_vmem" of queue "all.q@node01" (34379685888.00000 > limit:34359738368.00000) - sending SIGKILL`
+fn grid_engine(line: &str) -> Option<Oom> {
+    let (_, rest) = line.split_once("exceeds job ")?;
+    let (name, figures) = rest.split_once("limit \"")?.1.split_once('"')?;
+    let is_memory = ["vmem", "rss", "_data", "_stack"].iter().any(|part| name.contains(part));
+    let (used, limit) = between(figures, "(", ")")?.split_once(" > limit:")?;
+    // It prints whole bytes with decimals.
+    let bytes = |text: &str| text.trim().split('.').next()?.parse().ok().map(Bytes);
+    is_memory.then(|| Oom { in_use: bytes(used), limit: bytes(limit), ..Oom::host(Engine::Unknown, Source::Scheduler) })
 }
 
 /// YARN, which watches what a container has of the machine and what it has of addresses: `is running beyond physical memory limits. Current

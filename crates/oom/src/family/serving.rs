@@ -17,6 +17,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         .or_else(|| ollama(line))
         .or_else(|| lm_studio(line))
         .or_else(|| flashinfer(line))
+        .or_else(|| lmdeploy(line))
 }
 
 fn vllm(message: &Message<'_>) -> Option<Oom> {
@@ -84,6 +85,11 @@ fn lm_studio(line: &str) -> Option<Oom> {
         requested: size_after(line, "requires approximately "),
         ..Oom::host(Engine::Ggml, Source::Startup)
     })
+}
+
+/// `RuntimeError: No enough gpu memory for runtime.`
+fn lmdeploy(line: &str) -> Option<Oom> {
+    line.contains("No enough gpu memory for runtime").then(|| Oom::device(Engine::Unknown, Source::Startup))
 }
 
 /// `Failed to allocate memory for batch_prefill_tmp_v with size 435814400 and alignment 16 in AlignedAllocator`: the workspace

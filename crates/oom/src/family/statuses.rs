@@ -1,8 +1,8 @@
 //! Names of statuses: of device runtimes, and of libraries that ask the driver by themselves.
 
 use crate::message::Message;
-use crate::phrase::{has_any, has_any_caseless, size_after};
-use crate::talk::is_quoted;
+use crate::names::is_only_named;
+use crate::phrase::{has_any, size_after};
 use crate::{Certainty, DeviceKind, Engine, Oom, Source};
 
 /// cuBLAS, cuDNN, NCCL and their ROCm twins. Their statuses have other causes too, so most of them are less than sure.
@@ -23,8 +23,12 @@ fn collectives(line: &str) -> Option<Oom> {
     says_so.then(|| Oom { device_kind: Some(DeviceKind::Cuda), ..Oom::device(Engine::Cuda, Source::Collectives) })
 }
 
-/// NCCL's last error, which it prints in a line of its own: `Failed to CUDA calloc async 8388608 bytes`.
+/// NCCL's last error, which it prints in a line of its own: `Failed to CUDA calloc async 8388608 bytes`, and of pinned memory `Failed
+/// to CUDA host alloc 1048576 bytes`.
 fn cuda_calloc(line: &str) -> Option<Oom> {
+    if let Some((_, size)) = line.split_once("Failed to CUDA host alloc ") {
+        return Some(Oom { requested: size_after(size, ""), ..Oom::host(Engine::Cuda, Source::Collectives) });
+    }
     let (_, rest) = line.split_once("Failed to CUDA calloc")?;
     let requested = size_after(rest, "async ").or_else(|| size_after(rest, " "));
     let device_kind = Some(DeviceKind::Cuda);
@@ -47,10 +51,13 @@ fn status(line: &str) -> Option<Oom> {
     let (name, engine, source, certainty) = STATUSES.iter().find(|(name, ..)| line.contains(name))?;
     // A warning takes another way, and a check by number means what the number says.
     let is_other = line.contains("UserWarning: ") || *name == NOT_SUPPORTED && line.contains(" vs. 0)");
-    let is_named = line.find(name).is_some_and(|at| is_quoted(line, at));
-    let is_setting = has_any_caseless(line, &["ignored", "deprecated"]) || is_other || is_named;
+    let is_only_named = line.find(name).is_some_and(|at| is_only_named(line, at, at + name.len()));
     let kind = if *engine == Engine::Rocm { DeviceKind::Hip } else { DeviceKind::Cuda };
-    (!is_setting).then(|| Oom { certainty: *certainty, device_kind: Some(kind), ..Oom::device(*engine, *source) })
+    (!is_other && !is_only_named).then(|| Oom {
+        certainty: *certainty,
+        device_kind: Some(kind),
+        ..Oom::device(*engine, *source)
+    })
 }
 
 const NOT_SUPPORTED: &str = "CUDNN_STATUS_NOT_SUPPORTED";
@@ -58,6 +65,10 @@ const NOT_SUPPORTED: &str = "CUDNN_STATUS_NOT_SUPPORTED";
 const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
     ("CUBLAS_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Possible),
     ("CUBLAS_STATUS_NOT_INITIALIZED", Engine::Cuda, Source::Blas, Certainty::Possible),
+    // The same in PyTorch's first releases and in ggml, by the words for them.
+    ("cublas runtime error : resource allocation failed", Engine::Cuda, Source::Blas, Certainty::Possible),
+    ("CUDA error: the resource allocation failed", Engine::Cuda, Source::Blas, Certainty::Possible),
+    ("cublas runtime error : library not initialized", Engine::Cuda, Source::Blas, Certainty::Possible),
     ("CUSOLVER_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
     ("CUSPARSE_STATUS_ALLOC_FAILED", Engine::Cuda, Source::Blas, Certainty::Likely),
     ("CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", Engine::Cuda, Source::Blas, Certainty::Possible),
@@ -80,10 +91,11 @@ const STATUSES: &[(&str, Engine, Source, Certainty)] = &[
 /// ROCm, Level Zero, SYCL, OpenCL, Vulkan.
 pub(super) fn runtimes(message: &Message<'_>) -> Option<Oom> {
     let line = &*message.line;
-    if let Some((_, engine)) = HOST.iter().find(|(name, _)| line.contains(name)) {
+    let is_reported = |name: &str| line.find(name).is_some_and(|at| !is_only_named(line, at, at + name.len()));
+    if let Some((_, engine)) = HOST.iter().find(|(name, _)| is_reported(name)) {
         return Some(Oom::host(*engine, Source::Runtime));
     }
-    let (_, engine, certainty) = DEVICE.iter().find(|(name, ..)| line.contains(name))?;
+    let (_, engine, certainty) = DEVICE.iter().find(|(name, ..)| is_reported(name))?;
     Some(Oom { certainty: *certainty, ..Oom::device(*engine, Source::Runtime) })
 }
 
@@ -102,6 +114,8 @@ const DEVICE: &[(&str, Engine, Certainty)] = &[
     ("MEM_OBJECT_ALLOCATION_FAIL", Engine::Oneapi, Certainty::Likely),
     ("Memory Object Allocation Failure", Engine::Oneapi, Certainty::Likely),
     ("CL_OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),
+    // PyOpenCL.
+    ("failed: OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),
     ("PI_ERROR_OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),
     ("UR_RESULT_ERROR_OUT_OF_RESOURCES", Engine::Oneapi, Certainty::Possible),
     ("DXGI_ERROR_OUT_OF_MEMORY", Engine::Windows, Certainty::Sure),

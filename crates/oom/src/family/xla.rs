@@ -1,7 +1,7 @@
 //! XLA: JAX and torch-xla, on GPU and TPU.
 
 use crate::message::Message;
-use crate::phrase::{has_any, has_any_caseless, number_after, size_after, size_before};
+use crate::phrase::{has_any, has_any_word, number_after, size_after, size_before};
 use crate::{Certainty, DeviceKind, Engine, Oom, Place, Source};
 
 use super::tensorflow::exact_in_parentheses;
@@ -14,11 +14,11 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     let names_status = names_status && !line.contains(" MemoryError: ");
     let goes_on =
         || line.trim_end().ends_with("Out") && message.body().contains("Out of memory while trying to allocate");
-    if names_status && (has_any_caseless(line, &["memory", "allocat", "reserve", "oom", "hbm"]) || goes_on()) {
-        return Some(exhausted(message.body()));
+    if names_status && (names_memory(line) || goes_on()) {
+        return Some(exhausted(message));
     }
     if has_any(line, &["XlaRuntimeError: RESOURCE_EXHAUSTED", "JaxRuntimeError: RESOURCE_EXHAUSTED"]) {
-        return Some(exhausted(message.body()));
+        return Some(exhausted(message));
     }
     let is_bare = line.contains("Out of memory while trying to allocate ") && line.contains("bytes");
     // A TPU's worker is named in the first line, and what it lacks in the next.
@@ -28,13 +28,21 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
         || line.contains("an out of memory in memory space hbm")
         || line.contains("BufferAssignment OOM")
     {
-        return Some(exhausted(message.body()));
+        return Some(exhausted(message));
     }
     None
 }
 
-fn exhausted(body: &str) -> Oom {
-    let on_host = has_any(body, &["pinned_host", "host_bfc", "on host", "host memory", "Host memory"]);
+/// Whether a word for memory or for getting it stands in a line: every service gives this status for what it has no more of.
+fn names_memory(line: &str) -> bool {
+    const WORDS: &str =
+        "memory mem oom hbm allocate allocating allocated allocation allocator reserve reserved reserving";
+    has_any_word(line, WORDS) || has_any(line, &["BufferAssignment", "llocat"])
+}
+
+fn exhausted(message: &Message<'_>) -> Oom {
+    let body = message.body();
+    let on_host = has_any(&message.line, &["pinned_host", "host_bfc", "on host", "host memory", "Host memory"]);
     let on_tpu = has_any(body, &["hbm", "HBM", "TPU", "bottom of memory", "top of memory"]);
     Oom {
         place: if on_host { Place::Host } else { Place::Device },
@@ -43,7 +51,7 @@ fn exhausted(body: &str) -> Oom {
         device: number_after(body, "device ordinal "),
         requested: requested(body),
         capacity: capacity(body),
-        free: size_before(body, " free"),
+        free: size_after(body, "There are "),
         ..Oom::device(Engine::Xla, Source::Allocator)
     }
 }

@@ -1,8 +1,7 @@
 //! What a line claims of memory, by the words or the status in it, and where they stand.
 
-use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, SHORTAGES, SIGNATURES, TRANSLATIONS};
-use crate::phrase::has_any;
-use crate::reference::has_any_word;
+use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, OWNERS, SHORTAGES, SIGNATURES, TRANSLATIONS};
+use crate::phrase::{has_any, has_any_word};
 
 /// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
 const MOST_BETWEEN: usize = 5;
@@ -73,8 +72,23 @@ fn failure(lower: &str) -> Option<Claim> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let start = lower[..at].trim_end_matches(is_part).len();
     let end = at + length;
-    let is_memory = has_any_word(lower, KINDS) || has_any(&lower[start..end], &["memory", "malloc"]);
+    let is_memory =
+        has_any(&lower[start..end], &["memory", "malloc", "oom"]) || is_of_memory(&lower[..start], &lower[end..]);
     is_memory.then_some(Claim { phrase: Phrase::Failure, at: start, end })
+}
+
+/// How many words before or behind a failure what was to be had may stand: `allocate the requested 1000 Mwords of memory`.
+const NEAR: usize = 6;
+
+/// Whether what was to be had is memory, by the words right before and behind; what stands behind a colon is the reason.
+fn is_of_memory(before: &str, after: &str) -> bool {
+    let is_kind = |word: &str| has_any_word(word, KINDS);
+    let ahead = before.rsplit([':', ';']).next().unwrap_or(before);
+    let behind = after.split([':', ';']).next().unwrap_or(after);
+    let is_owner = |word: &str| OWNERS.split(' ').any(|owner| owner == word);
+    ahead.ends_with(' ') && ahead.split_whitespace().next_back().is_some_and(is_owner)
+        || ahead.split_whitespace().rev().take(NEAR).any(is_kind)
+        || behind.split_whitespace().take(NEAR).any(is_kind)
 }
 
 /// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.
@@ -93,6 +107,9 @@ fn translation(lower: &str) -> Option<Claim> {
     Some(Claim { phrase: Phrase::Failure, at, end: at + words.len() })
 }
 
+/// What has to do with errors of memory as chips make them.
+const PARTS_OF_CHIPS: [&str; 4] = ["correction", "rate", "detection", "report"];
+
 /// `not enough GPU memory`, `insufficient system memory`, `memory exhausted`.
 fn lack(lower: &str) -> Option<Claim> {
     // `Memory limit (total) exceeded`, `exceeded per-node memory limit`
@@ -100,7 +117,17 @@ fn lack(lower: &str) -> Option<Claim> {
         let end = (limit + "memory limit".len()).max(exceeded + "exceeded".len());
         return Some(Claim { phrase: Phrase::Lack, at: limit.min(exceeded), end });
     }
-    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase))) {
+    // `memory error correction` is none.
+    let is_error = |at: usize| {
+        !lower[at..]
+            .strip_prefix("memory error ")
+            .is_some_and(|rest| PARTS_OF_CHIPS.iter().any(|word| rest.starts_with(word)))
+    };
+    let is_of_hardware = || has_any_word(lower, "hardware edac ecc dimm");
+    if let Some((at, phrase)) = LACKING.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase)))
+        && is_error(at)
+        && !is_of_hardware()
+    {
         return Some(Claim { phrase: Phrase::Lack, at, end: at + phrase.len() });
     }
     LACKS.iter().find_map(|lack| {
@@ -116,6 +143,11 @@ fn lack(lower: &str) -> Option<Claim> {
                 return None;
             }
             let until = from + gap + length;
+            // `insufficient permissions to read memory`, `insufficient data in memory`, and not `no space in memory`
+            let is_room = || ["space", "room"].iter().any(|word| lower[behind..from].trim_end().ends_with(word));
+            if &word[..length] == "to" || &word[..length] == "in" && lack.ends_with("sufficient") && !is_room() {
+                return None;
+            }
             if MEMORIES.contains(&&word[..length]) {
                 return Some(Claim { phrase: Phrase::Lack, at, end: until });
             }

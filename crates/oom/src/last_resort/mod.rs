@@ -7,7 +7,9 @@ mod claim;
 mod report;
 mod told;
 mod told_abroad;
+mod told_in_chinese;
 mod words;
 
 pub use report::scan_last_resort;
 pub use told::is_of_oneself;
+pub(crate) use told_in_chinese::OWN as OWN_IN_CHINESE;

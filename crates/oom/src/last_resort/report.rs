@@ -4,6 +4,7 @@
 //! wrong, a line near its end that says in everyday words that memory could not be had, and has the shape of an error,
 //! counts for half.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
@@ -12,15 +13,16 @@ use lowtide_core::Bytes;
 use super::claim::{Claim, Phrase, claim};
 use super::told::{TOLD, told};
 use super::words::{
-    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, SHORTAGES, SIGNATURES, TRANSLATIONS,
-    WORKERS_GONE, WORKERS_KILLED,
+    CALM, DOCUMENTS, ENDS, ERRORS, FAILURES, GOES_ON, KINDS, LACKING, LACKS, OWNERS, SHORTAGES, SIGNATURES,
+    TRANSLATIONS, WORKERS_GONE, WORKERS_KILLED,
 };
 use crate::figure::figure_at;
-use crate::look_alike::never_memory;
+use crate::look_alike::{names_other_errno, never_memory};
 use crate::message::{clean, without_prefix};
-use crate::phrase::{has_any, has_any_caseless};
-use crate::reference::has_any_word;
-use crate::talk::{is_only_mentioned, is_prose, is_source_code};
+use crate::names::{is_listed, is_name_of_errno};
+use crate::phrase::{has_any, has_any_caseless, has_any_word};
+use crate::source_code::is_source_code;
+use crate::talk::{is_only_mentioned, is_prose, is_within_talk};
 use crate::{Certainty, Engine, Oom, OomHit, Place, Source};
 
 /// How many of the lines below may show that a program ended.
@@ -64,16 +66,17 @@ pub fn scan_last_resort(text: &[u8]) -> Option<OomHit> {
             continue;
         }
         let line_text = clean(line);
-        let ended = ended_notebook(&line_text, below).or_else(|| ended_workers(&line_text, &text[..*start]));
+        let above = index.checked_sub(1).map_or(Cow::Borrowed(""), |above| clean(lines[above].1));
+        let ended = ended_notebook(&line_text, text, below).or_else(|| ended_workers(&line_text, &text[..*start]));
         let told = || (text.len() <= SHORT_POST).then(|| told(&line_text, &String::from_utf8_lossy(text))).flatten();
-        if let Some(oom) = ended.or_else(|| report(&line_text, below)).or_else(told) {
+        if let Some(oom) = ended.or_else(|| report(&line_text, &above, below)).or_else(told) {
             return Some(OomHit { line: index + 1, range: *start..*start + line.len(), oom });
         }
     }
     None
 }
 
-fn report(line: &str, below: &[u8]) -> Option<Oom> {
+fn report(line: &str, above: &str, below: &[u8]) -> Option<Oom> {
     let line = without_prefix(line).trim();
     // A whole line between backticks is somebody's error, as code.
     let line = line.strip_prefix('`').and_then(|line| line.strip_suffix('`')).unwrap_or(line);
@@ -85,8 +88,13 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     let is_calm = has_any_word(head, CALM) && !ends_by_error(&near);
     let is_talk = DOCUMENTS.iter().any(|mark| line.starts_with(mark))
         || never_memory(line).is_some()
+        || names_other_errno(&lower)
+        || is_within_talk(above, line, at)
         || is_source_code(line)
         || is_only_mentioned(line, at, end)
+        || is_listed(line, at, end)
+        || line.starts_with("[ENOMEM]")
+        || is_name_of_errno(above)
         || is_prose(head)
         || is_part_of_name(&lower, at, end)
         || has_any(&lower, &GOES_ON)
@@ -136,9 +144,12 @@ fn report(line: &str, below: &[u8]) -> Option<Oom> {
     })
 }
 
-/// `tcmalloc: large alloc 1262256128 bytes == ...` and `^C`: how Colab shows that it killed a command. The note alone is none.
-fn ended_notebook(line: &str, below: &[u8]) -> Option<Oom> {
-    let is_ended = line.contains("tcmalloc: large alloc ") && String::from_utf8_lossy(below).trim() == "^C";
+/// `tcmalloc: large alloc 1262256128 bytes == ...` and `^C`, or a kernel that its server starts anew: how Colab shows that it killed
+/// what ran. The note alone is none.
+fn ended_notebook(line: &str, text: &[u8], below: &[u8]) -> Option<Oom> {
+    let is_restarted = || memchr::memmem::find(text, b"KernelRestarter: restarting kernel").is_some();
+    let is_ended =
+        line.contains("tcmalloc: large alloc ") && (String::from_utf8_lossy(below).trim() == "^C" || is_restarted());
     is_ended.then(|| Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) })
 }
 
@@ -184,6 +195,7 @@ fn is_part_of_name(lower: &str, at: usize, end: usize) -> bool {
 /// `: 0`, `: 12` and nothing else: how often it happened.
 fn is_count(after: &str) -> bool {
     let rest = after.trim_start_matches(['s', ' ', '"', '\'', ')']);
+    let rest = ["rate", "count", "total"].iter().find_map(|word| rest.strip_prefix(word)).unwrap_or(rest);
     rest.strip_prefix([':', '='])
         .map(|rest| rest.trim_matches([' ', '"', ',', '}']))
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
@@ -214,8 +226,9 @@ fn names_class(head: &str) -> bool {
 /// Nothing, or a short name that is set apart, and what was to be had: `[worker] `, `solver: GPU memory `.
 fn is_name(head: &str) -> bool {
     let mut head = head.trim_end();
+    let is_part = |word: &str| has_any_word(word, KINDS) || has_any_word(word, OWNERS);
     while let Some(word) =
-        head.rsplit(' ').next().filter(|word| has_any_word(word, KINDS) && word.chars().all(char::is_alphanumeric))
+        head.rsplit(' ').next().filter(|word| is_part(word) && word.chars().all(char::is_alphanumeric))
     {
         head = head[..head.len() - word.len()].trim_end();
     }
@@ -282,6 +295,10 @@ mod tests {
                 None,
             ),
             ("Fatal: memory exhausted\n", Place::Host, None),
+            ("Error: insufficient space in memory\n", Place::Host, None),
+            ("Unable to allocate the requested 1000.000000 Mwords of memory.\n", Place::Host, None),
+            ("Unhandled exception. LibException: Device allocation error\n", Place::Device, None),
+            ("Exception in slam: Unable to allocate a buffer: the card is full\n", Place::Host, None),
             ("loading\nvkAllocateMemory failed -2\n", Place::Device, None),
             ("Malloc failed! Crashed! Probably run out of memory.\n", Place::Host, None),
             ("ERROR: too many cells to fit into the available memory, 12 GiB needed\n", Place::Host, Some(12 << 30)),
@@ -334,6 +351,16 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_its_server_starts_anew_was_killed_where_much_was_asked_for() {
+        let note = "WARNING | tcmalloc: large alloc 12884901888 bytes == 0x7f88 @ 0x7f94\n";
+        let restart = "INFO | KernelRestarter: restarting kernel (1/5), keep random ports\n";
+        for text in [format!("{note}{restart}"), format!("{restart}{note}")] {
+            assert_eq!(found(&text).map(|oom| (oom.place, oom.certainty)), Some((Place::Host, Certainty::Slight)));
+        }
+        assert_eq!(found(note), None);
+    }
+
+    #[test]
     fn what_talks_counts_or_goes_on_is_none() {
         for text in [
             "If the solver reports not enough memory, lower the tolerance.\n",
@@ -341,6 +368,24 @@ mod tests {
             "- Error: not enough memory on small cards (fixed)\n",
             "failed allocations: 0\nmemory errors: 0\n",
             "ERROR: failed to allocate port 8080\n",
+            "sudo: unable to allocate pty: No such device\n",
+            "UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for nvidia.com/gpu.\n",
+            "ERROR: could not allocate GPU: no free GPUs on node\n",
+            "ERROR: failed to reserve IP from pool: pool exhausted\n",
+            "OSError: failed to map file into memory: Permission denied\n",
+            "EXT4-fs error (device sda1): ext4_mb_generate_buddy: allocation failed\n",
+            "libGL error: failed to allocate buffer object: Permission denied\n",
+            "libvirt: error: unable to allocate PCI device address\n",
+            "{1}[Hardware Error]:   section_type: memory error\n",
+            "memory error rate: 0.0\n",
+            "memory error correction is on\n",
+            "DIMM memory error: correctable at slot 3\n",
+            "Error: insufficient permissions to read memory info\n",
+            "error: insufficient data in memory cache\n",
+            "  on_error: [OOMKilled, Error, Evicted]\n",
+            "[ENOMEM] Insufficient memory is available.\n",
+            "       ENOMEM\n              Insufficient memory.\n",
+            "Error: the reader stops when the limit is reached, or it has\nnot enough memory for the file.\n",
             "ERROR: could not allocate a job to the queue\n",
             "INFO error budget: out of the available memory we use 10 GiB\n",
             "IpPool.allocate failed: no address left\n",

@@ -4,11 +4,12 @@
 //! of what may happen to a reader.
 
 use super::report::is_of_device;
-use super::told_abroad::{TRANSLATED, translated};
-use crate::message::without_prefix;
-use crate::phrase::has_any;
-use crate::reference::has_any_word;
-use crate::talk::{is_asked, is_hypothetical, is_source_code};
+use super::told_abroad::{self, SPANISH, TRANSLATED, spanish, translated};
+use super::told_in_chinese::{self, told_in_chinese};
+use crate::message::{is_entry, without_prefix};
+use crate::phrase::{find_words, has_any, has_any_word};
+use crate::source_code::is_source_code;
+use crate::talk::{is_asked, is_hypothetical, is_topic};
 use crate::{Certainty, Engine, Oom, Place, Source};
 
 /// Words without which a line tells nothing.
@@ -17,11 +18,14 @@ pub(super) const TOLD: &[&[&str]] = &[
     &UNTIL,
     &FULL,
     &NOTEBOOKS,
+    &["kernel", "session"],
     &BY_SYSTEM,
     &PASSIVE,
     &["checkpoint shards", "killed"],
     &["tcmalloc", "oom", "显存", "内存"],
-    &SHORT_IN_SPANISH,
+    &SPANISH,
+    &GROWS,
+    &QUOTED_KILLS,
     &TRANSLATED,
 ];
 
@@ -81,8 +85,12 @@ const BY_SYSTEM: [&str; 10] = [
 ];
 /// The same, where nobody is named.
 const PASSIVE: [&str; 4] = ["gets killed", "got killed", "is killed at", "was killed at"];
+/// A shell's word for it, as somebody quotes it.
+const QUOTED_KILLS: [&str; 4] = ["\"killed\"", "'killed'", "`killed`", "\u{201c}killed\u{201d}"];
+/// By which somebody says that it was all he saw.
+const SEEN: &str = "just only says said prints printed shows shown see saw get got gives";
 /// What people say of a card or a machine that was full.
-const FULL: [&str; 31] = [
+const FULL: [&str; 35] = [
     "out of memory",
     "out-of-memory",
     "out of vram",
@@ -114,29 +122,13 @@ const FULL: [&str; 31] = [
     "got memoryerror",
     "getting a memoryerror",
     "getting memoryerror",
+    "gpu oom",
+    "cuda oom",
+    "still oom",
+    "always oom",
 ];
-/// How people tell that something happened to themselves.
-const OWN: [&str; 19] = [
-    "my gpu ",
-    "my card ",
-    "my computer ",
-    "my laptop ",
-    "my machine ",
-    "please help",
-    "i get ",
-    "i got ",
-    "i use ",
-    "i run ",
-    "i'm ",
-    "i tried ",
-    "i try ",
-    "i have ",
-    "when i ",
-    "i can not ",
-    "i cannot ",
-    "on our ",
-    " mine ",
-];
+/// How people tell of their own without naming themselves, or ask.
+const OWN: [&str; 3] = ["please help", "on our ", " mine "];
 /// How people ask others about an error of their own.
 const ASKS: [&str; 18] = [
     "does anybody",
@@ -158,10 +150,9 @@ const ASKS: [&str; 18] = [
     "any idea",
     "help me",
 ];
-/// How people tell in Chinese of an error they met.
-const MET: [&str; 4] = ["就报", "报错", "这个错", "出现"];
 /// What a notebook and its parts are called.
-const NOTEBOOKS: [&str; 6] = ["kernel", "notebook", "colab", "jupyter", "session", "runtime died"];
+const NOTEBOOKS: [&str; 8] =
+    ["the kernel ", "my kernel ", "kernel died", "kernel dies", "notebook", "colab", "jupyter", "runtime died"];
 /// What notebooks say of a kernel that is gone.
 const KERNEL_NOTICES: [&str; 5] = [
     "kernel appears to have died",
@@ -174,56 +165,7 @@ const KERNEL_NOTICES: [&str; 5] = [
 const OTHER_ENDS: [&str; 8] =
     ["error", "exception", "egmentation", "core dumped", "abort", "omp:", "fatal", "traceback"];
 /// What becomes of them.
-const DYING: &str = "died dies dying die crash crashes crashed crashing muere murió";
-/// The same in Chinese, with the verb that makes it something that happened.
-const SHORT_IN_CHINESE: [&str; 17] = [
-    "报oom",
-    "爆oom",
-    "oom错误",
-    "oom了",
-    "爆显存",
-    "显存爆",
-    "显存溢出",
-    "溢出显存",
-    "报显存不足",
-    "报内存不足",
-    "爆内存",
-    "内存爆",
-    "内存溢出",
-    "内存用完",
-    "内存耗尽",
-    "显存用完",
-    "显存耗尽",
-];
-/// The same without one, which people ask about, too.
-const LITTLE_IN_CHINESE: [&str; 4] = ["显存不足", "显存不够", "内存不足", "内存不够"];
-/// By which somebody tells of himself or asks.
-const OWN_IN_CHINESE: [&str; 12] =
-    ["我", "请问", "请教", "求助", "您好", "你好", "吗", "有人", "怎么办", "怎么处理", "怎么解决", "不知道"];
-/// What was under way, or what became of it.
-const RUNS_IN_CHINESE: [&str; 11] =
-    ["训练", "推理", "微调", "运行", "加载", "报错", "提示", "跑", "程序", "失败", "被杀"];
-/// By which somebody tells others what to do.
-const ADVICE_IN_CHINESE: [&str; 8] = ["如果", "请减", "建议", "可以通过", "可通过", "请尝试", "请使用", "则需"];
-/// Words that stand between memory and its lack.
-const BETWEEN_IN_CHINESE: [&str; 11] =
-    ["还是", "仍然", "依然", "一直", "总是", "直接", "已经", "全部", "就", "都", "又"];
-/// What makes it a doubt or a piece of advice.
-const SUPPOSED_IN_CHINESE: [&str; 8] = ["如果", "若", "避免", "防止", "以免", "可能会", "会不会", "容易"];
-/// What became of a program, without who did it or why.
-const KILLED_IN_CHINESE: [&str; 6] = ["被系统杀", "被系统kill", "被杀", "被kill", "被oomkill", "被强制结束"];
-/// The same in Spanish.
-const SHORT_IN_SPANISH: [&str; 8] = [
-    "sin memoria",
-    "falta de memoria",
-    "memoria insuficiente",
-    "no hay suficiente memoria",
-    "no hay memoria suficiente",
-    "no alcanza la memoria",
-    "la memoria no alcanza",
-    "error de memoria",
-];
-
+const DYING: &str = "died dies dying crash crashes crashed crashing muere murió";
 /// Whether somebody tells of a run of his own, or asks about one.
 #[must_use]
 pub fn is_of_oneself(post: &str) -> bool {
@@ -232,17 +174,14 @@ pub fn is_of_oneself(post: &str) -> bool {
         || lower.lines().any(is_of_form)
         || has_any(&lower, &OWN)
         || has_any(&lower, &ASKS)
-        || has_any(post, &OWN_IN_CHINESE)
-        || has_any(post, &MET)
+        || told_in_chinese::is_of_oneself(post)
+        || told_in_chinese::tells_of_error(post)
+        || told_abroad::is_of_oneself(&lower)
 }
 
 /// `### Steps to reproduce`: a part of a tracker's form for errors; those for wishes have others.
 fn is_of_form(line: &str) -> bool {
     line.starts_with(['#', '*']) && has_any(line, &["reproduc", "describe the bug", "expected behavio"])
-}
-
-fn is_own_in_chinese(post: &str) -> bool {
-    has_any(post, &OWN_IN_CHINESE) && !has_any(post, &ADVICE_IN_CHINESE)
 }
 
 /// What a line of a post tells; the post is all there is.
@@ -251,15 +190,16 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
         return None;
     }
     let lower = line.to_lowercase();
-    // `Memory is not enough for it. Use the maximal possible size instead.` is what a program did about it.
-    if lower.contains(". use ") && lower.contains("instead") {
+    // `Memory is not enough for it. Use the maximal possible size instead.` is what a program did about it, and a logger's line is of
+    // a program.
+    if lower.contains(" instead.") || is_entry(line) {
         return None;
     }
     ended_for_memory(&lower)
         .or_else(|| ended_by_system(&lower, post))
         .or_else(|| killed_notebook(&lower, post))
         .or_else(|| kernel_died(&lower, post))
-        .or_else(|| chinese(&lower, post))
+        .or_else(|| told_in_chinese(&lower, post))
         .or_else(|| spanish(&lower))
         .or_else(|| translated(&lower))
         .or_else(|| full(&lower, post))
@@ -269,15 +209,17 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
 /// become of one.
 fn ended_for_memory(lower: &str) -> Option<Oom> {
     let told = lower.split(". ").find(|sentence| {
-        let lacks = || LACKS.iter().find_map(|words| sentence.find(words));
-        let Some(at) = lacks().or_else(|| grows_until(sentence)) else { return false };
+        let lacks = || LACKS.iter().find_map(|words| find_words(sentence, words));
+        let Some(at) = lacks().or_else(|| grows_until(sentence)).or_else(|| grows_and_ends(sentence)) else {
+            return false;
+        };
         // `If I understand correctly` supposes nothing of the end.
         let before = without_brackets(sentence).replace("if i ", "").replace("when i ", "");
         let is_supposed = has_any_word(
             &before,
             "may might could would should can avoid prevent if when whether not never will you your",
         );
-        has_any_word(sentence, ENDS) && !is_supposed && at > 0 && !sentence[..at].contains(';')
+        ends(sentence) && !is_supposed && at > 0 && !sentence[..at].contains(';')
     })?;
     let is_of_card = has_any(told, &["gpu", "cuda", "vram", "graphics card"]);
     Some(if is_of_card { shortage(true) } else { ended() })
@@ -288,7 +230,27 @@ fn grows_until(sentence: &str) -> Option<usize> {
     let at = UNTIL.iter().find_map(|word| sentence.find(word))?;
     let (before, behind) = sentence.split_at(at);
     let is_of_memory = has_any_word(before, "ram memory") && has_any(before, &GROWS);
-    (is_of_memory && has_any_word(behind, ENDS)).then_some(at)
+    (is_of_memory && ends(behind)).then_some(at)
+}
+
+/// `the memory of my computer rises the whole time and around the 7th epoch the computer goes down`: growth, and an end that names no
+/// other error.
+fn grows_and_ends(sentence: &str) -> Option<usize> {
+    let grows = GROWS.iter().filter_map(|word| sentence.find(word)).min()?;
+    let (before, behind) = sentence.split_at(grows);
+    let at = [", ", " and ", " then "].iter().filter_map(|joint| behind.find(joint)).min()?;
+    let is_of_memory = has_any_word(before, "ram memory") || has_any_word(&behind[..at], "ram memory");
+    (is_of_memory && ends(&behind[at..]) && !has_any(behind, &["error", "exception", "nan"])).then_some(grows)
+}
+
+fn ends(text: &str) -> bool {
+    // A loss goes down, too.
+    const MACHINES: [&str; 7] = ["computer", "machine", "pc", "laptop", "server", "system", "node"];
+    let is_machine = |head: &str| head.split_whitespace().next_back().is_some_and(|word| MACHINES.contains(&word));
+    let goes_down = ["goes down", "went down", "shuts down"]
+        .iter()
+        .any(|words| text.match_indices(words).any(|(at, _)| is_machine(&text[..at])));
+    has_any_word(text, ENDS) || goes_down
 }
 
 /// `after 8k iterations the OS kills the process`, in a post that speaks of the machine's memory.
@@ -301,7 +263,10 @@ fn ended_by_system(lower: &str, post: &str) -> Option<Oom> {
     let names_memory = || has_any_word(&post.to_lowercase(), "ram memory memoria");
     // As somebody writes it down who has no more of the log.
     let is_last_line = lower.trim() == "killed";
-    let is_killed = (is_last_line || lower.split(". ").any(is_told)) && names_memory();
+    let is_quoted =
+        |sentence: &str| has_any(sentence, &QUOTED_KILLS) && has_any_word(sentence, SEEN) && !is_supposed(sentence);
+    let is_killed =
+        (is_last_line || lower.split(". ").any(|sentence| is_told(sentence) || is_quoted(sentence))) && names_memory();
     (is_killed || lower.split(". ").any(|sentence| loads(sentence) && !is_supposed(sentence))).then(ended)
 }
 
@@ -317,7 +282,7 @@ fn kernel_died(lower: &str, post: &str) -> Option<Oom> {
     let names_memory = || has_any_word(post, "ram memory memoria") || post.contains("内存");
     let died = |sentence: &str| {
         let is_supposed = has_any_word(sentence, "if may might could would should avoid prevent");
-        has_any(sentence, &NOTEBOOKS) && has_any_word(sentence, DYING) && !is_supposed
+        names_kernel(sentence, post) && is_dying(sentence) && !is_supposed
     };
     // Who shows what ran, and nothing else that went wrong, has memory as the usual reason; the bare sentence tells nothing.
     let shows_nothing_else = || {
@@ -330,32 +295,8 @@ fn kernel_died(lower: &str, post: &str) -> Option<Oom> {
     (is_notice() || lower.split(". ").any(died) && (names_memory() || shows_nothing_else())).then(ended)
 }
 
-/// `推理长视频总是报 OOM 错误`, `1080ti 显存还是不够`
-fn chinese(lower: &str, post: &str) -> Option<Oom> {
-    if lower.is_ascii() {
-        return None;
-    }
-    let mut dense: String = without_brackets(lower).chars().filter(|c| *c != ' ').collect();
-    BETWEEN_IN_CHINESE.iter().for_each(|word| dense = dense.replace(word, ""));
-    let happened = |words: &[&str]| {
-        dense.split(['。', '！', '？', '；']).any(|sentence| {
-            let at = words.iter().find_map(|words| sentence.find(words));
-            let is_advice = has_any(sentence, &["可以通过", "可通过", "请减"]);
-            at.is_some_and(|at| !is_advice && !has_any(&sentence[..at], &SUPPOSED_IN_CHINESE))
-        })
-    };
-    let is_of_a_run = || has_any(post, &RUNS_IN_CHINESE) && !has_any(post, &ADVICE_IN_CHINESE);
-    let is_told =
-        happened(&SHORT_IN_CHINESE) || happened(&LITTLE_IN_CHINESE) && (is_own_in_chinese(post) || is_of_a_run());
-    // No card's memory kills a program.
-    let is_of_machine = dense.contains("内存") && !post.contains("显存") || has_any_word(post, "killed");
-    // A kill alone is the system's where the post speaks of the machine's memory.
-    let is_killed = || post.contains("内存") && is_of_a_run() && happened(&KILLED_IN_CHINESE);
-    is_told.then(|| shortage(!is_of_machine)).or_else(|| is_killed().then(ended))
-}
-
 /// A sentence without what stands in brackets: `内存（252G）已经用完`.
-fn without_brackets(sentence: &str) -> String {
+pub(super) fn without_brackets(sentence: &str) -> String {
     let mut depth = 0_usize;
     let is_outside = |c: &char| {
         match c {
@@ -368,21 +309,28 @@ fn without_brackets(sentence: &str) -> String {
     sentence.chars().filter(is_outside).collect()
 }
 
-/// `me quedo sin memoria al entrenar`
-fn spanish(lower: &str) -> Option<Oom> {
-    let at = SHORT_IN_SPANISH.iter().find_map(|words| lower.find(words))?;
-    let is_supposed = has_any_word(&lower[..at], "si evitar evita para puede podría podria");
-    (!is_supposed).then(|| shortage(is_of_device(lower) || has_any(lower, &["tarjeta", "gráfica", "grafica"])))
+/// Whether a sentence is of a notebook's kernel: an operating system has one, and sessions are of many kinds.
+fn names_kernel(sentence: &str, post: &str) -> bool {
+    let is_of_notebook =
+        || has_any(&post.to_lowercase(), &["notebook", "jupyter", "colab", "cell", "ipynb", "kaggle", "spyder"]);
+    has_any(sentence, &NOTEBOOKS) || has_any_word(sentence, "kernel session") && is_of_notebook()
+}
+
+fn is_dying(sentence: &str) -> bool {
+    let sentence = sentence.replace("crash dump", "").replace("crash report", "");
+    has_any_word(&sentence, DYING) || has_any(&sentence, &["will die", "to die"])
 }
 
 /// `I can not train, the problem is gpu out of memory`: by who tells of his own.
 fn full(lower: &str, post: &str) -> Option<Oom> {
-    let (at, words) = FULL.iter().find_map(|words| Some((lower.find(words)?, *words)))?;
+    let (at, words) = FULL.iter().find_map(|words| Some((find_words(lower, words)?, *words)))?;
     let clause = &lower[lower[..at].rfind([',', '.', ':', ';', '!', '?', '(']).map_or(0, |end| end + 1)..at];
     let is_own = is_of_oneself(post);
     // Python's error is of the machine's memory, whatever else is named.
     let is_of_python = words.ends_with("memoryerror");
-    (is_own && !is_hypothetical(clause) && !is_asked(clause))
+    let behind = &lower[at + words.len()..];
+    let is_topic = behind.starts_with(' ') && is_topic(behind);
+    (is_own && !is_topic && !is_hypothetical(clause) && !is_asked(clause))
         .then(|| shortage(!is_of_python && is_of_card(lower, post)))
 }
 
@@ -393,7 +341,7 @@ fn is_of_card(lower: &str, post: &str) -> bool {
     is_of_device(&lower) || is_of_device(&post) && !has_any_word(&post, "ram")
 }
 
-fn ended() -> Oom {
+pub(super) fn ended() -> Oom {
     Oom { certainty: Certainty::Slight, ..Oom::host(Engine::Unknown, Source::ExitStatus) }
 }
 
@@ -422,6 +370,8 @@ mod tests {
             "The build eats all of the memory in a short time, and then the machine crashes.\n",
             "The integration job was killed due to out of memory in its first step.\n",
             "The test makes memory overflow and the task is killed.\n",
+            "Training works as such, but the memory of my computer rises the whole time and around the 7th epoch the computer goes down.\n",
+            "RAM climbs with every batch, and then the notebook crashes.\n",
         ] {
             assert!(found(text).is_some(), "{text}");
         }
@@ -429,6 +379,9 @@ mod tests {
             "Your training may be killed due to insufficient memory.\n",
             "If the training is killed, there is insufficient memory.\n",
             "Killed the old job. Training has insufficient memory for this size.\n",
+            "Memory grows for an hour, and then it crashes with a KeyError exception.\n",
+            "The memory rises to 12 GiB and stays there, the loss goes down.\n",
+            "If the memory rises the whole time, the computer goes down.\n",
         ] {
             assert_eq!(found(text), None, "{text}");
         }
@@ -464,6 +417,16 @@ mod tests {
             ),
             ("Kernel died, restarting (epoch 3)\n", Place::Host),
             ("训练到一半显存不足\n", Place::Device),
+            (
+                "always a GPU OOM. I set the flag and it is still OOM. On a 15GB GPU I divided all by 4.\n",
+                Place::Device,
+            ),
+            ("训练中内存一直线性往上涨，到 100%（不可回收）程序就停了\n", Place::Host),
+            ("显存不断增加，跑几轮就崩溃\n", Place::Device),
+            ("there is no error at all, just \"Killed\", and python is gone.\n16gb RAM\n", Place::Host),
+            ("Il me dit seulement `Killed`, it only says `Killed`, with 8 GB of RAM.\n", Place::Host),
+            ("resnet 18을 돌리는데 cuda memory 부족이라고 나옵니다. 그래픽 카드 때문일까요?\n", Place::Device),
+            ("My session crashed on Colab with 12 GB of RAM.\n", Place::Host),
             ("报错显存不够\n", Place::Device),
             ("内存不足，程序被杀死\n", Place::Host),
             ("读数据时内存一直涨，训练到第三轮进程就被系统杀掉了。\n", Place::Host),
@@ -483,6 +446,14 @@ mod tests {
             "Si se queda sin memoria, baje el lote.\n",
             "I use this flag to avoid running out of memory on small cards.\n",
             "The kernel died with a syntax error.\n",
+            "Starting Kernel crash dump capture service...\n[  OK  ] Started Kernel crash dump capture service.\n",
+            "INFO session 42 died, reconnecting\nINFO session 43 opened\n",
+            "Linux-Kernel 6.1 wird geladen, die Module folgen\nfertig\n",
+            "The project was saved.\nSession crashed? No, it dies only on logout.\n",
+            "A page tells what the message \"Killed\" means for RAM.\n",
+            "内存一直在涨，但是程序没停止\n",
+            "内存增长很快可能会导致程序崩溃，请注意\n",
+            "We add GPU OOM handling to the trainer, thanks to my team.\n",
             "The kernel appears to have died. It will restart automatically.\n",
             "The kernel died.\nIllegal instruction (core dumped)\n",
             "My training gives EXECUTION_FAILED. Am I out of memory here, or is it another error?\n",

@@ -1,12 +1,55 @@
-//! The same in short words of further languages: Portuguese, Russian, Japanese, Korean.
+//! The same in short words of further languages: Spanish, Portuguese, Russian, Japanese, Korean.
 
 use super::report::is_of_device;
 use super::told::shortage;
 use crate::Oom;
-use crate::phrase::has_any;
+use crate::phrase::{has_any, has_any_word};
+
+/// How people tell of an error of their own, or ask about one: pages speak to their readers.
+const OWN: [&str; 34] = [
+    "me sale ",
+    "me da ",
+    "me dice ",
+    "no puedo ",
+    "estoy ",
+    "tengo ",
+    "alguien ",
+    "ayuda",
+    "estou ",
+    "tenho ",
+    "alguém",
+    "j'ai ",
+    "quelqu'un",
+    "ich habe",
+    "bekomme ich",
+    "ich bekomme",
+    "kann jemand",
+    "у меня",
+    "подскажите",
+    "помогите",
+    "что делать?",
+    "в чем может",
+    "почему ",
+    "제가",
+    "저는",
+    "제 ",
+    "까요",
+    "인가요",
+    "나요",
+    "でしょうか",
+    "ですか",
+    "困って",
+    "教えて",
+    "助けて",
+];
+
+/// Whether somebody tells of himself or asks; the post is given in small letters.
+pub(super) fn is_of_oneself(lower: &str) -> bool {
+    has_any(lower, &OWN)
+}
 
 /// What people say of a card or a machine that was full. Without first letters that may be capitals.
-pub(super) const TRANSLATED: [&str; 37] = [
+pub(super) const TRANSLATED: [&str; 42] = [
     "emória insuficiente",
     "sem memória",
     "falta de memória",
@@ -44,6 +87,22 @@ pub(super) const TRANSLATED: [&str; 37] = [
     "메모리 초과",
     "메모리가 모자",
     "메모리가 터",
+    "memory 부족",
+    "memory가 부족",
+    "vram 부족",
+    "memory不足",
+    "memory 不足",
+];
+/// The same in Spanish, which many write without its accents.
+pub(super) const SPANISH: [&str; 8] = [
+    "sin memoria",
+    "falta de memoria",
+    "memoria insuficiente",
+    "no hay suficiente memoria",
+    "no hay memoria suficiente",
+    "no alcanza la memoria",
+    "la memoria no alcanza",
+    "error de memoria",
 ];
 /// What makes it a doubt or a piece of advice, wherever in its sentence.
 const SUPPOSED: [&str; 26] = [
@@ -87,6 +146,13 @@ const CARDS: [&str; 10] = [
     "지피유",
     "куда",
 ];
+
+/// `me quedo sin memoria al entrenar`
+pub(super) fn spanish(lower: &str) -> Option<Oom> {
+    let at = SPANISH.iter().find_map(|words| lower.find(words))?;
+    let is_supposed = has_any_word(&lower[..at], "si evitar evita para puede podría podria");
+    (!is_supposed).then(|| shortage(is_of_device(lower) || has_any(lower, &["tarjeta", "gráfica", "grafica"])))
+}
 
 /// `При обучении не хватает видеопамяти`, `学習中にメモリ不足で落ちます`
 pub(super) fn translated(lower: &str) -> Option<Oom> {

@@ -52,13 +52,12 @@ pub(super) const TRANSLATIONS: [&str; 11] = [
 /// Too little memory, in languages that need no blanks.
 pub(super) const SHORTAGES: [&str; 6] =
     ["内存不足", "显存不足", "記憶體不足", "メモリ不足", "메모리 부족", "메모리가 부족"];
-/// Sentences of systems and programs that mean nothing else: MATLAB, macOS, SageMaker, Blender, Emscripten, Kubernetes, Ray,
+/// Sentences of systems and programs that mean nothing else: MATLAB, macOS, SageMaker, Emscripten, Kubernetes, Ray,
 /// Wav2Lip and what is built on it, ollama.
-pub(super) const SIGNATURES: [&str; 9] = [
+pub(super) const SIGNATURES: [&str; 8] = [
     "exceeds maximum array size preference",
     "run out of application memory",
     "use an instance type with more memory",
-    "system is out of gpu",
     "aborted(oom)",
     "had condition: [memorypressure]",
     "of the memory on node ",
@@ -80,7 +79,9 @@ pub(super) const WORKERS_GONE: [&str; 4] = [
 ];
 /// What is allocated that is memory.
 pub(super) const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib gib buffer buffers heap tensor workspace array matrix vector \
-    pool arena gpu cuda device hbm malloc calloc mmap cudamalloc region page pages oom";
+    arena hbm malloc calloc mmap cudamalloc region oom";
+/// Whose memory it is: beside a word for memory no more than that, for ports, cards and addresses are allocated too.
+pub(super) const OWNERS: &str = "gpu cuda device pool page pages";
 /// Before a word for memory: too little of it.
 pub(super) const LACKS: [&str; 12] = [
     "fit into",
@@ -108,7 +109,7 @@ pub(super) const LACKING: [&str; 8] = [
     "memory error",
     "bad allocation",
 ];
-/// Levels below that of an error.
+/// What stands before what is no error: levels, and words like them.
 pub(super) const CALM: &str = "trace debug info notice warn warning warnings hint note tip verbose";
 /// What a program does about it, or says of what would come.
 pub(super) const GOES_ON: [&str; 14] = [

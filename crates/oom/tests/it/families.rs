@@ -1,16 +1,11 @@
 //! More messages of each family, made from the engines' formats (not quotes): engine, place, certainty and the request.
 
-use lowtide_oom::Certainty::{self, Likely, Possible, Slight, Sure};
+use lowtide_oom::Certainty::{Likely, Possible, Slight, Sure};
 use lowtide_oom::Engine;
-use lowtide_oom::Place::{self, Device, Host};
-use lowtide_oom::{DeviceKind, Oom, Source, read};
+use lowtide_oom::Place::{Device, Host};
+use lowtide_oom::{DeviceKind, Source, read};
 
-fn check(text: &str, engine: Engine, place: Place, certainty: Certainty, requested: Option<u64>) -> Oom {
-    let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
-    let requested_here = oom.requested.map(|bytes| bytes.get());
-    assert_eq!((oom.engine, oom.place, oom.certainty, requested_here), (engine, place, certainty, requested), "{text}");
-    oom
-}
+use crate::kit::check;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -396,80 +391,6 @@ fn sources_of_the_device_name_it() {
 }
 
 #[test]
-fn windows_tells_of_its_page_file_in_many_languages() {
-    for text in [
-        "ImportError: DLL load failed: 页面文件太小，无法完成操作。",
-        "OSError: Die Auslagerungsdatei ist zu klein, um diesen Vorgang durchzuführen",
-        "OSError: El archivo de paginación es demasiado pequeño para completar la operación",
-        "OSError: Файл подкачки слишком мал для завершения операции",
-    ] {
-        let hit = lowtide_oom::scan_post(text.as_bytes()).next().unwrap_or_else(|| panic!("{text}"));
-        assert_eq!((hit.oom.engine, hit.oom.place), (Engine::Windows, Host), "{text}");
-    }
-}
-
-#[test]
-fn heaps() {
-    check(
-        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 12.5 GiB for an array with shape (40960, 40960) and data type float64",
-        Engine::Numpy,
-        Host,
-        Sure,
-        Some(12 * GIB + GIB / 2),
-    );
-    check(
-        "MemoryError: Unable to allocate 128. GiB for an array with shape (1,) and data type float64",
-        Engine::Numpy,
-        Host,
-        Sure,
-        Some(128 * GIB),
-    );
-    check("MemoryError", Engine::Python, Host, Sure, None);
-    check("[rank1]: MemoryError: ", Engine::Python, Host, Sure, None);
-    check("pyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed", Engine::Arrow, Host, Sure, Some(8 * GIB));
-    check("memory allocation of 25769803776 bytes failed", Engine::Rust, Host, Sure, Some(24 * GIB));
-    check(
-        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
-        Engine::Cpp,
-        Host,
-        Likely,
-        None,
-    );
-    check("Exception in thread \"main\" java.lang.OutOfMemoryError: Java heap space", Engine::Java, Host, Sure, None);
-    check(
-        "# There is insufficient memory for the Java Runtime Environment to continue.",
-        Engine::Java,
-        Host,
-        Sure,
-        None,
-    );
-    check(
-        "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
-        Engine::Node,
-        Host,
-        Sure,
-        None,
-    );
-    check("Error: cannot allocate vector of size 2.0 Gb", Engine::R, Host, Sure, Some(2 * GIB));
-    check("OSError: [Errno 12] Cannot allocate memory", Engine::Linux, Host, Sure, None);
-    check("bash: fork: Cannot allocate memory", Engine::Linux, Host, Sure, None);
-    check(
-        "OSError: [WinError 8] Not enough memory resources are available to process this command",
-        Engine::Windows,
-        Host,
-        Sure,
-        None,
-    );
-    check(
-        "The paging file is too small for this operation to complete. (os error 1455)",
-        Engine::Windows,
-        Host,
-        Sure,
-        None,
-    );
-}
-
-#[test]
 fn killers_and_schedulers() {
     let killed = check(
         "[12.3] Out of memory: Killed process 321 (python3) total-vm:100kB, anon-rss:40kB, file-rss:8kB, shmem-rss:2kB, UID:0",
@@ -641,56 +562,4 @@ fn paddle_fluid_gives_two_figures() {
     let line = "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, 4096 > 1024";
     let oom = check(line, Engine::Paddle, Device, Sure, Some(4096));
     assert_eq!(oom.free.map(lowtide_core::Bytes::get), Some(1024));
-}
-
-#[test]
-fn ends_of_processes_are_slight() {
-    for text in [
-        "Killed",
-        "KILLED",
-        "[1]    2843557 killed",
-        "     ━━━━━━━━━╸ 749.6/750.6 MB 41.3 MB/s eta 0:00:01Killed",
-        "run.sh: line 5: 12345 Killed                  python train.py",
-        "Killedg in train batch: 127687 / 263115",
-        "Loading database information...Killed",
-        "It comes no further than \"Loading checkpoint shards:  38%|███       | 3/8 [00:08<00:14,  2.91s/it]Killed\"",
-        "Killed  31%|███       | 512/1650 [06:02<13:11,  1.44it/s]",
-        "Process finished with exit code 137 (interrupted by signal 9: SIGKILL)",
-        "container exited with code 137",
-        "[ERROR] ['/opt/conda/bin/python', '-u', 'train.py', '--local_rank=7'] exits with return code = -9",
-        "                        \"exitCode\": 137,",
-        "The replica workerpool0-0 exited with a non-zero status of 137.",
-        "make: *** [Makefile:12: train] Error 137",
-        "make: *** [Makefile:12: train] Killed",
-        "INFO - Task exited with return code Negsignal.SIGKILL",
-        "c++: fatal error: Killed signal terminated program cc1plus",
-        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
-        "  exitcode  : -9 (pid: 4242)",
-        "torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) local_rank: 0 (pid: 9) of binary: python",
-        "  traceback : Signal 9 (SIGKILL) received by PID 4242",
-        "RuntimeError: DataLoader worker (pid(s) 4242) exited unexpectedly",
-        "Command terminated by signal 9",
-        "exit status 137",
-        "train exited with 137",
-        "srun: error: node3: task 0: Killed",
-        "subprocess exited with status -9",
-        "      Exit Code:    137",
-        "[f81-n0-0] terminated with exit code (137). Reason [Error]. Message: ",
-        "web-1 exited (137)",
-        "the exit code is 137",
-        "step failed: exit_code=137",
-        "command terminated with non-zero exit code: Error executing in Docker Container: 137",
-        "['python', '-u', 'train.py', '--local_rank=2'] exits with return code = -7",
-        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGBUS: 7>.",
-        "Worker exit detail: (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop",
-        "RuntimeError: One of the subprocesses has abruptly died during map operation.To debug, disable it.",
-        "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the \
-         future was running or pending.",
-    ] {
-        let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
-        assert_eq!((oom.place, oom.certainty), (Host, Slight), "{text}");
-    }
-    for text in ["exit_code=1371", "epoch=137", "iteration (137) is over", "src=137", "the talk ended abruptly"] {
-        assert_eq!(read(text), None, "{text}");
-    }
 }

@@ -1,6 +1,6 @@
 //! Every figure of every message in the collection, by hand: what the text gives is read, what it does not give is absent.
 
-use lowtide_oom::read;
+use lowtide_oom::{Place, read};
 use serde_json::{Map, Value, json};
 
 /// A figure printed with two decimals, to the nearest byte: `14.06 GiB` is `gib(14, 6)`.
@@ -133,4 +133,24 @@ fn what_the_text_does_not_give_can_be_derived() {
     let oom = read(text).expect("an OOM");
     assert_eq!(oom.reserved_unallocated, None);
     assert_eq!(oom.reserved_unallocated_or_derived().map(|bytes| bytes.get()), Some(gib(1, 50)));
+}
+
+#[test]
+fn figures_of_other_lines_are_not_taken() {
+    let error = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 11.17 GiB total capacity; 7.57 GiB already \
+                 allocated; 18.25 MiB free)";
+    let alone = figures_of(error);
+    for below in ["INFO data: 5.00 GiB cached in RAM", "5.00 GiB cached in RAM", "skipping batch (GPU 3; step 12)"] {
+        assert_eq!(figures_of(&format!("{error}\n{below}")), alone, "{below}");
+    }
+    let short = "CUDA out of memory. Tried to allocate 20.00 MiB";
+    assert_eq!(figures_of(&format!("{short}\nskipping batch (epoch 3; step 12)")), figures_of(short));
+    let xla = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.";
+    for below in ["E0501 worker.py:12] task failed on host t1v-n-123", "/data has 512.0 GB free"] {
+        let text = format!("{xla}\n{below}");
+        assert_eq!(figures_of(&text), figures_of(xla), "{below}");
+        assert_eq!(read(&text).map(|oom| oom.place), Some(Place::Device), "{below}");
+    }
+    let bare = "Error: out of memory";
+    assert_eq!(figures_of(&format!("{bare}\nINFO downloader: allocating 3 GiB")), figures_of(bare));
 }

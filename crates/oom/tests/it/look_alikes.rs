@@ -103,3 +103,105 @@ fn talk() {
     check("Sending process 123 closing signal SIGKILL", None);
     check("[step 1000] memory: device 1.21/3.50 GiB", None);
 }
+
+#[test]
+fn names_of_errors_in_lists_settings_and_sources() {
+    for text in [
+        "restarts: 0, OOMKilled: 0",
+        "retryOn: [OOMKilled, Evicted]",
+        "INFO no container of the job was OOMKilled",
+        "{\"State\": \"running\", \"OOMKilled\": null}",
+        "sacct -S now-1days --state=FAILED,OUT_OF_MEMORY,TIMEOUT --format=JobID,State",
+        "job states considered failed: BOOT_FAIL, CANCELLED, NODE_FAIL, OUT_OF_MEMORY, PREEMPTED, TIMEOUT",
+        "leading to the risk of getting a process \"OOM-killed\".",
+        "retry_on: MemoryError",
+        "      ├── MemoryError",
+        "      +-- MemoryError",
+        "       ENOMEM Insufficient kernel memory was available.",
+        "retryable_errno: EAGAIN, ENOMEM, EINTR",
+        "| **ENOMEM** | the system has no memory |",
+        "main.cpp:(.text+0x1c): undefined reference to `typeinfo for std::bad_alloc'",
+        "warning: an exception of type 'std::bad_alloc' may be thrown in function 'run' which should not throw",
+        "error: use of undeclared identifier 'CUDA_ERROR_OUT_OF_MEMORY'",
+        "src/a.cu(12): error: identifier \"cudaErrorMemoryAllocation\" is undefined",
+        "driver_types.h:270: note: cudaErrorMemoryAllocation = 2,",
+        "hipify: cudaErrorMemoryAllocation -> hipErrorOutOfMemory",
+        "MoltenVK: enum VK_ERROR_OUT_OF_DEVICE_MEMORY = -2",
+        "[node-1] JVM arguments [-Xms1g, -XX:+HeapDumpOnOutOfMemoryError, -XX:ErrorFile=logs/hs_err.log]",
+        "java -XX:+ExitOnOutOfMemoryError -jar trino.jar failed to start: port in use",
+        "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0 - in org.apache.foo.OutOfMemoryHandlerTest",
+        "INFO: heap dump on OutOfMemoryError enabled, fatal signals go to hs_err",
+        "Error: the layout of memory is not known",
+        "- wifi: wlcore: Return -ENOMEM instead of -EAGAIN if there is not enough",
+        "[17804] libc: scandirat fails with ENOMEM because it checks for errno even",
+        "       ENOMEM\n              Out of memory.",
+        "libc::EINVAL | libc::EAGAIN | libc::ENOMEM => {",
+        "Err(io::Error::from(io::ErrorKind::OutOfMemory))",
+        "<a id=\"ERR_WORKER_OUT_OF_MEMORY\"></a>",
+        "* Units that were killed by systemd-oomd will now have a service result",
+        "OOM      Out of Memory Score. The value is used to select the task to kill on error",
+        "exclude: [OutOfMemoryError, TimeoutError]",
+        "retry_exceptions=(torch.cuda.OutOfMemoryError,)",
+        "lastState.terminated.reason != OOMKilled",
+        "* `OOMKilled` - the container used more memory than its limit",
+        "mmap() shall fail if: ENOMEM",
+        "ENOMEM is returned if there is no memory.",
+        "std::bad_alloc is thrown when operator new fails",
+        "Raises: MemoryError: if the array is too large",
+        "    MemoryError: If the request cannot be met.",
+        "Supports: VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_DEVICE_LOST",
+        "- [Added `OutOfMemory` as a variant of `io::ErrorKind`.][84744]",
+        "test result: ok. 12 passed; 0 failed; out of memory tests ignored",
+        "INFO trainer: auto_find_batch_size is on, a CUDA out of memory error halves the batch",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}
+
+#[test]
+fn what_others_were_refused() {
+    for text in [
+        "earlyoom[612]: sending SIGTERM when mem <= 10.00% and swap <= 10.00%,",
+        "INFO using all available RAM for the cache",
+        "[DEBUG] malloc of size 4096 at 0x7f12aa",
+        "ERROR failed to allocate 512 MB of disk space for the download: No space left on device",
+        "CUDA error 209 at line 12: no kernel image is available for execution on the device",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+    for (text, kind) in [
+        ("Error: 8 RESOURCE_EXHAUSTED: Bandwidth exhausted or memory limit exceeded", Quota),
+        ("FailedScheduling: No nodes are available that match all of the predicates: Insufficient memory (3).", Quota),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 147456", KernelResources),
+        (
+            "RESOURCE_EXHAUSTED: Scoped allocation with size 16.77M exceeded scoped vmem limit by 784.0K",
+            KernelResources,
+        ),
+        ("RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom: size 37.99M and limit 32.00M", KernelResources),
+        ("Out of memory. The likely cause is an infinite recursion within the program.", StackOverflow),
+        ("ggml_vulkan: Failed to allocate pinned memory (vk::Device::allocateMemory: ErrorOutOfDeviceMemory)", Attempt),
+        (
+            "ValueError: array is too big; `arr.size * arr.dtype.itemsize` is larger than the maximum possible size.",
+            CorruptedSize,
+        ),
+    ] {
+        check(text, Some(kind));
+    }
+    assert_eq!(read("429 RESOURCE_EXHAUSTED: the model bigscience/bloom is overloaded, try again later"), None);
+    // Its own quota is of memory: Heroku's.
+    assert!(read("Error R15 (Memory quota vastly exceeded)").is_some());
+}
+
+#[test]
+fn a_sentence_that_goes_on_in_the_next_line_is_one() {
+    let prose = "The reader stops when the limit is reached, or it runs\nout of memory while reading the file.";
+    assert_eq!(read(prose), None);
+    assert!(read("step 12 of the loader\nout of memory\n").is_some());
+}
+
+#[test]
+fn a_heading_in_the_middle_is_a_comment() {
+    let error = "# OSError: [WinError 1455] The paging file is too small for this operation to complete";
+    assert_eq!(read(&format!("num_workers: 4\n\n{error}\nnum_workers: 0")), None);
+    assert!(read(&format!("{error}\nnum_workers: 0")).is_some());
+}

@@ -1,17 +1,12 @@
 //! Messages of programs that have one or two each: engine, place, certainty and the request.
 
 use lowtide_core::Bytes;
-use lowtide_oom::Certainty::{self, Likely, Possible, Sure};
+use lowtide_oom::Certainty::{Likely, Possible, Sure};
 use lowtide_oom::Engine;
-use lowtide_oom::Place::{self, Device, Host};
-use lowtide_oom::{Oom, read};
+use lowtide_oom::Place::{Device, Host};
+use lowtide_oom::read;
 
-fn check(text: &str, engine: Engine, place: Place, certainty: Certainty, requested: Option<u64>) -> Oom {
-    let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
-    let requested_here = oom.requested.map(|bytes| bytes.get());
-    assert_eq!((oom.engine, oom.place, oom.certainty, requested_here), (engine, place, certainty, requested), "{text}");
-    oom
-}
+use crate::kit::check;
 
 #[test]
 fn attention_that_reckons_before_it_asks_is_of_the_card() {
@@ -98,4 +93,51 @@ fn messages_of_single_programs() {
     check("InternalError: Dst tensor is not initialized.", Engine::Tensorflow, Device, Likely, None);
     check("\tlast exit reason = OS_REASON_JETSAM", Engine::Unknown, Host, Sure, None);
     check("MemoryError: bad allocation: cudaErrorMemoryAllocation: out of memory", Engine::Rmm, Device, Sure, None);
+}
+
+#[test]
+fn servers_and_libraries_say_it_in_short() {
+    let ascend = "RuntimeError: Malloc device memory failed, size[32212254720], ret[207001], Device 6 Available HBM size:34359738368 \
+                  free size:33889886208";
+    let oom = check(ascend, Engine::Mindspore, Device, Sure, Some(32_212_254_720));
+    assert_eq!(
+        (oom.device, oom.capacity, oom.free),
+        (Some(6), Some(Bytes(34_359_738_368)), Some(Bytes(33_889_886_208)))
+    );
+    check("RuntimeError: No enough gpu memory for runtime.", Engine::Unknown, Device, Sure, None);
+    let opencl = "pyopencl._cl.RuntimeError: clEnqueueReadBuffer failed: OUT_OF_RESOURCES";
+    check(opencl, Engine::Oneapi, Device, Possible, None);
+    check("NCCL WARN Failed to CUDA host alloc 1048576 bytes", Engine::Cuda, Host, Sure, Some(1 << 20));
+    check("RMM failure at:/rmm/mr/device/pool.hpp:196: Maximum pool size exceeded", Engine::Rmm, Device, Sure, None);
+    let ollama = "Error: 500 Internal Server Error: unable to allocate CUDA0 buffer";
+    check(ollama, Engine::Ggml, Device, Sure, None);
+    check("CUDA error: Out of memory in cuMemAlloc(&device_pointer, size)", Engine::Unknown, Device, Sure, None);
+    check("System is out of GPU memory", Engine::Unknown, Device, Sure, None);
+    let onnx =
+        r"onnxruntime\core\providers\dml\a.cpp(1) 8007000E Not enough memory resources are available to complete this.";
+    check(onnx, Engine::OnnxRuntime, Device, Sure, None);
+    let host = "cuda_driver.cc:890] failed to alloc 17179869184 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory";
+    check(host, Engine::Cuda, Host, Sure, None);
+    for old in ["resource allocation failed at THCGeneral.cpp:333", "library not initialized at THCGeneral.cpp:405"] {
+        check(&format!("RuntimeError: cublas runtime error : {old}"), Engine::Cuda, Device, Possible, None);
+    }
+    check("CUDA error 2 at ggml-cuda.cu:4883", Engine::Cuda, Device, Sure, None);
+    let matlab = "Out of memory on device. To view more detail about available memory on the GPU, use 'gpuDevice()'.";
+    check(matlab, Engine::Matlab, Device, Sure, None);
+    check("WebGL: OUT_OF_MEMORY: texImage2D: out of memory", Engine::Unknown, Device, Possible, None);
+    let encoder = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: out of memory (10): (no details)";
+    check(encoder, Engine::Unknown, Device, Possible, None);
+    let clickhouse = "(total) memory limit exceeded: would use 2.00 GiB (attempt to allocate chunk of 4096 bytes), maximum: 1.00 GiB";
+    assert_eq!(check(clickhouse, Engine::Unknown, Host, Sure, Some(4096)).limit, Some(Bytes(1 << 30)));
+    let builder = "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (Requested size was 2147483648 \
+                   bytes.)";
+    check(builder, Engine::Cuda, Device, Likely, Some(2 << 30));
+}
+
+#[test]
+fn what_failed_by_it_is_no_doubt() {
+    for text in ["GPU worker could not start, CUDA out of memory", "Model can not be loaded, CUDA out of memory"] {
+        check(text, Engine::PyTorch, Device, Likely, None);
+    }
+    check("ERROR: could not create process, cannot allocate memory", Engine::Linux, Host, Sure, None);
 }

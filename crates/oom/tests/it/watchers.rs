@@ -141,3 +141,49 @@ fn ray_names_its_node_without_the_line_before() {
     );
     assert_eq!((oom.engine, gib(oom.used), gib(oom.capacity)), (Engine::Ray, Some(12.49), Some(13.15)));
 }
+
+#[test]
+fn a_state_of_a_job_is_told_from_a_list_of_them() {
+    for text in [
+        "12345.batch  python  gpu  acct  8 OUT_OF_ME+  0:125",
+        "123,train,gpu,acct,8,OUT_OF_MEMORY,0:125",
+        "Slurm Job_id=123 Name=train Failed, Run time 00:01:00, OUT_OF_MEMORY",
+        "JobState=OUT_OF_MEMORY Reason=OutOfMemory Dependency=(null)",
+    ] {
+        let oom = found(text);
+        assert_eq!((oom.engine, oom.source), (Engine::Slurm, Source::Cgroup), "{text}");
+    }
+    let oom = found(
+        "job 123 exceeds job hard limit \"h_vmem\" of queue \"all.q@node01\" (34379685888.00000 > limit:34359738368.00000) - sending \
+         SIGKILL",
+    );
+    assert_eq!((oom.source, gib(oom.in_use), gib(oom.limit)), (Source::Scheduler, Some(32.02), Some(32.0)));
+}
+
+#[test]
+fn a_state_of_a_container_is_told_in_many_forms() {
+    for text in [
+        "train-n0-0   0/1     OOMKilled   0          126m",
+        "task \"train\" state = \"failed\", reason = \"OOMKilled\"",
+        "        Reason:       OOMKilled",
+        "\"OOMKilled\": true,",
+        "2024-05-01T10:00:00.1Z container oom 4f3a (image=train, name=a)",
+        "Error R15 (Memory quota vastly exceeded)",
+    ] {
+        assert_eq!(found(text).source, Source::Cgroup, "{text}");
+    }
+}
+
+#[test]
+fn metal_s_own_status_is_of_whoever_gave_the_work() {
+    let status = "(null)\tInsufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)";
+    for (above, engine) in [
+        ("[METAL] Command buffer execution failed: ", Engine::Mlx),
+        ("The Metal Performance Shaders operations encoded on it may not have completed.\n", Engine::PyTorch),
+        ("ggml_metal_graph_compute: command buffer 0 failed with status 5\n", Engine::Ggml),
+        ("", Engine::Unknown),
+    ] {
+        let oom = found(&format!("{above}{status}"));
+        assert_eq!((oom.engine, oom.place, oom.source), (engine, Place::Device, Source::Runtime), "{above}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Names of errors and statuses, where a text only names them: in a list, a declaration, a compiler's note, a page of a manual.
+
+use crate::phrase::{has_any, has_any_caseless};
+use crate::talk::is_only_mentioned;
+
+/// Whether a name, which stands at `at..end`, is no more than named there.
+pub(crate) fn is_only_named(line: &str, at: usize, end: usize) -> bool {
+    let (start, stop) = whole_name(line, at, end);
+    is_listed(line, at, end)
+        || is_declared(line, start, stop)
+        || is_explained(line, start, stop)
+        || is_only_mentioned(line, at, end)
+}
+
+/// Whether a line is no more than the name of the number for no memory: what it means stands below it, in a manual.
+pub(crate) fn is_name_of_errno(line: &str) -> bool {
+    let line = line.trim();
+    line.ends_with("ENOMEM") && line.split_whitespace().count() < 3
+}
+
+/// The name that a part of it stands in, with its path.
+fn whole_name(line: &str, at: usize, end: usize) -> (usize, usize) {
+    let start = line[..at].trim_end_matches(|c| is_part(c) || c == '.').len();
+    let behind = line[end..].trim_start_matches(is_part);
+    (start, line.len() - behind.len())
+}
+
+/// `FAILED,OUT_OF_MEMORY,TIMEOUT`, `[OOMKilled, Evicted]`: one of several names of a kind.
+pub(crate) fn is_listed(line: &str, at: usize, end: usize) -> bool {
+    let (at, end) = whole_name(line, at, end);
+    let quotes = ['"', '\'', '`'];
+    let name = &line[at..end];
+    let before = line[..at].trim_end_matches(quotes).trim_end();
+    let after = line[end..].trim_start_matches(quotes).trim_start();
+    let is_next = |rest: &str| {
+        let rest = rest.trim_start().trim_start_matches(quotes);
+        let (item, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+        let behind = behind.trim_start_matches(quotes).trim_start();
+        let is_last = item.is_empty() && behind.starts_with([']', ')']);
+        is_last || is_like(item, name) && (behind.is_empty() || behind.starts_with([',', ']', ')', '}', '.']))
+    };
+    let is_last = |head: &str| {
+        let head = head.trim_end().trim_end_matches(quotes);
+        is_like(&head[head.len() - head.chars().rev().take_while(|c| is_part(*c)).count()..], name)
+    };
+    let (left, right) = (before.strip_suffix(','), after.strip_prefix(','));
+    let opens = before.is_empty() || before.ends_with(['[', '(', '{', ':', '=']);
+    let closes = after.is_empty() || after.starts_with([']', ')', '}', '.']);
+    match (left, right) {
+        (Some(left), Some(right)) => is_last(left) || is_next(right),
+        (Some(left), None) => closes && is_last(left),
+        (None, Some(right)) => opens && is_next(right),
+        (None, None) => false,
+    }
+}
+
+fn is_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether two names are written alike: both in capitals, or both as classes are.
+fn is_like(one: &str, other: &str) -> bool {
+    let is_constant = |name: &str| name.len() > 2 && !name.contains(|c: char| c.is_ascii_lowercase());
+    let is_class = |name: &str| name.starts_with(|c: char| c.is_ascii_uppercase()) && !is_constant(name);
+    let other = other.rsplit('.').next().unwrap_or(other);
+    let begins = |name: &str| name.starts_with(|c: char| c.is_ascii_alphabetic());
+    begins(one) && begins(other) && (is_constant(one) && is_constant(other) || is_class(one) && is_class(other))
+}
+
+/// `driver_types.h:270: note: NAME = 2,`, `use of undeclared identifier 'NAME'`, `NAME -> OTHER_NAME`, `NAME is deprecated`.
+fn is_declared(line: &str, at: usize, end: usize) -> bool {
+    const NOTES: [&str; 6] = [": note: ", "undeclared", "identifier", "undefined", "enum ", "typedef "];
+    let (before, after) = (&line[..at], &line[end..]);
+    let is_number = |rest: &str| rest.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
+    let is_mapped = [" -> ", " => "].iter().any(|arrow| {
+        let names_next = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
+        after.strip_prefix(arrow).is_some_and(names_next)
+            || before.strip_suffix(arrow).is_some_and(|head| head.ends_with(is_part))
+    });
+    has_any(line, &NOTES)
+        || has_any_caseless(line, &["ignored", "deprecated"])
+        || after.strip_prefix(" = ").is_some_and(is_number)
+        || [" != ", "=~"].iter().any(|sign| before.ends_with(sign))
+        || is_mapped
+}
+
+/// `* `OOMKilled` - the container used more than its limit`, `[ENOMEM] Insufficient memory is available.`: an item of a glossary.
+fn is_explained(line: &str, at: usize, end: usize) -> bool {
+    let (before, after) = (line[..at].trim_start(), &line[end..]);
+    let is_item = ["* ", "- ", "+ ", "\u{2022} ", "| "].iter().any(|mark| before.starts_with(mark));
+    let is_marked = before.ends_with(['`', '*']) && after.starts_with(['`', '*']);
+    is_item && is_marked && before.trim_matches(['*', '-', '+', '\u{2022}', '|', ' ', '`']).is_empty()
+        || before == "[" && after.starts_with("] ") && line[at..].starts_with("ENOMEM")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, name: &str) -> bool {
+        let at = line.find(name).expect("the name");
+        is_only_named(line, at, at + name.len())
+    }
+
+    #[test]
+    fn names_in_lists_and_declarations_report_nothing() {
+        for (line, name) in [
+            ("sacct --state=FAILED,OUT_OF_MEMORY,TIMEOUT", "OUT_OF_MEMORY"),
+            ("states: NODE_FAIL, OUT_OF_MEMORY, PREEMPTED", "OUT_OF_MEMORY"),
+            ("retryOn: [OOMKilled, Evicted]", "OOMKilled"),
+            ("retryOn: ['Evicted', 'OOMKilled']", "OOMKilled"),
+            ("errno: EAGAIN, ENOMEM, EINTR", "ENOMEM"),
+            ("a.h:270: note: cudaErrorMemoryAllocation = 2,", "cudaErrorMemoryAllocation"),
+            ("enum VK_ERROR_OUT_OF_DEVICE_MEMORY = -2", "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+            ("hipify: cudaErrorMemoryAllocation -> hipErrorOutOfMemory", "hipErrorOutOfMemory"),
+            ("retry_exceptions=(torch.cuda.OutOfMemoryError,)", "OutOfMemoryError"),
+            ("Supports: VK_ERROR_OUT_OF_DEVICE_MEMORY, VK_ERROR_DEVICE_LOST", "OUT_OF_DEVICE_MEMORY"),
+            ("terminated.reason != OOMKilled", "OOMKilled"),
+            ("* `OOMKilled` - the container used more than its limit", "OOMKilled"),
+            ("[ENOMEM] Insufficient memory is available.", "ENOMEM"),
+            ("std::bad_alloc is thrown when operator new fails", "std::bad_alloc"),
+            ("use of undeclared identifier 'CUDA_ERROR_OUT_OF_MEMORY'", "CUDA_ERROR_OUT_OF_MEMORY"),
+        ] {
+            assert!(check(line, name), "{line}");
+        }
+        for (line, name) in [
+            ("7,train,8,OUT_OF_MEMORY,0:125", "OUT_OF_MEMORY"),
+            ("JobState=OUT_OF_MEMORY, ExitCode=0:125", "OUT_OF_MEMORY"),
+            ("Reason: OOMKilled, Exit Code: 137", "OOMKilled"),
+            ("std::bad_alloc is thrown when I read it", "std::bad_alloc"),
+            ("spawn failed: ENOMEM, try later", "ENOMEM"),
+            ("cudaMalloc(&p, n) -> cudaErrorMemoryAllocation", "cudaErrorMemoryAllocation"),
+            ("error = CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
+        ] {
+            assert!(!check(line, name), "{line}");
+        }
+    }
+}
