@@ -4,9 +4,9 @@ use lowtide_log::StackFrame;
 use lowtide_oom::{DeviceKind, Engine, Source};
 
 use super::case::Case;
-use super::forward::is_own;
 use super::framework::Framework;
 use super::list::{Gain, List, NOT_MODEL};
+use crate::code_line::is_own;
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
