@@ -8,6 +8,8 @@ use lowtide_core::Bytes;
 use lowtide_log::{CardProcess, CardRow, CardTable};
 use lowtide_oom::Sieve;
 
+use super::narrative::is_of;
+
 /// What a log says of the cards.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CardFacts {
@@ -272,7 +274,17 @@ fn total(line: &str) -> Option<Bytes> {
         ["total_gpu_memory=", "total_gpu_memory (", ", VRAM: ", "memory.available=\"["].into_iter().find_map(named);
     let tensorflow = || named(" with ").filter(|_| line.contains(" MB memory)"));
     let listed = || {
-        line.split_once("GPU ")?.1.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ").and_then(size)
+        let rest = line.split_once("GPU ")?.1.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
+        size(rest).filter(|_| !is_of_use(rest))
+/// `5.31 GB allocated`, `3.1 GiB / 24 GiB used`: a size that says how much of a card is in use or free.
+fn is_of_use(size: &str) -> bool {
+    let mut words = size.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 3).take(2);
+    words.any(|word| is_of(USE, &word.to_ascii_lowercase()))
+}
+
+/// What is said of a part of a card.
+const USE: &[&str] = &["allocated", "reserved", "cached", "used", "usage", "free", "available", "active", "peak"];
+
     };
     server.or_else(tensorflow).or_else(|| listed().filter(|size| *size >= Bytes::from_gib(1)))
 }
@@ -316,7 +328,14 @@ mod tests {
             assert_eq!(facts(line).total.map(|total| total.get() >> 20), Some(mib), "{line}");
         }
         assert_eq!(facts("  - **Torch VRAM Total:** 1174405120").total, None);
-        assert_eq!(facts("GPU 0: NVIDIA A100-SXM4-80GB").total, None);
+        for line in [
+            "GPU 0: NVIDIA A100-SXM4-80GB",
+            "GPU 0: 5.31 GB allocated, 5.9 GB reserved",
+            "GPU 1: 20.1 GiB of memory used",
+            "GPU 0: 12.00 GiB free",
+        ] {
+            assert_eq!(facts(line).total, None, "{line}");
+        }
         for text in ["Total memory: 8.00GiB\nFree memory: 512.00MiB\n", "totalMemory: 8.00GiB freeMemory: 512.00MiB\n"]
         {
             let facts = facts(text);
