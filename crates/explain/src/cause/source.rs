@@ -49,7 +49,7 @@ fn is_told(oom: &Oom) -> bool {
 }
 
 fn told(oom: &Oom) -> Judgement {
-    let text = "somebody tells of it and shows no error, and a step that needs too much is the usual cause";
+    let text = "the post shows no error of it, and a step that needs too much is the usual cause";
     Judgement::bare(oom, Cause::Need, 0.55, text)
 }
 
