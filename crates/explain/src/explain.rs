@@ -16,13 +16,12 @@ use crate::{Activity, Cause, CheckpointWork, Context, MemoryReport, Verdict};
 /// Explains one event of a log.
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {
     let circumstances = &event.circumstances;
-    let stack_is_nanogpt = circumstances.frames.iter().any(|frame| frame.function == "estimate_loss");
     let oom = &event.oom;
     let computes_on_host = oom.place == Place::Host && oom.source == Source::Allocator && oom.engine == Engine::PyTorch;
     let refused_logits = oom.requested.filter(|_| ends_at_logits(event));
     let flags = log.flags.with(context.configs.iter().map(|config| &*config.text));
-    let facts =
-        Facts { configs: &context.configs, log, flags: &flags, stack_is_nanogpt, computes_on_host, refused_logits };
+    let frames = &circumstances.frames;
+    let facts = Facts { configs: &context.configs, log, flags: &flags, frames, computes_on_host, refused_logits };
     let mut judgement = judge(event, log);
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
@@ -56,8 +55,8 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         culprit: culprit.as_ref(),
         frames: &circumstances.frames,
     };
-    judgement = match case.least_of_a_step() {
-        Some(least) => judgement.against(least),
+    judgement = match case.estimate_of_a_step() {
+        Some(estimate) => judgement.against(estimate),
         None => judgement,
     };
     let case = Case { judgement: &judgement, ..case };
@@ -130,7 +129,7 @@ fn refuted_by_steps(model: &Model, event: &Event, log: &Printout, available: Opt
     let (first, step) = steps_done(event, log)?;
     Some(format!(
         "by the settings alone weights, gradients and moments take {fixed}, yet steps {first} to {step} went well in {available}: \
-         they are sharded or offloaded, or only a part is trained, so what a step takes is not reckoned with"
+         they are sharded or offloaded, or only a part is trained, so no estimate of a step is shown"
     ))
 }
 

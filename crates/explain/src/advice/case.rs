@@ -172,8 +172,8 @@ impl Case<'_> {
         self.need_of_a_step().max(fixed)
     }
 
-    /// What a step of training surely takes by settings and counts, whatever the figures of the message.
-    pub(crate) fn least_of_a_step(&self) -> Option<Bytes> {
+    /// What a step of training takes by settings and counts, whatever the figures of the message: an estimate.
+    pub(crate) fn estimate_of_a_step(&self) -> Option<Bytes> {
         if !matches!(self.activity, None | Some(Activity::Training | Activity::Optimizer)) {
             return None;
         }
@@ -211,8 +211,11 @@ impl Case<'_> {
             Lever::Spill => switches.sharing.offloads_moments,
             Lever::SmallerOptimizer => switches.eight_bit_moments,
             Lever::AttentionKernel => switches.fused_attention,
-            Lever::ChunkedLoss => switches.chunked_loss,
-            Lever::Precision => switches.half_compute && !self.facts.log.remarks.iter().any(|it| it.kind == "no_bf16"),
+            Lever::Recompute => self.facts.recomputes(),
+            Lever::ChunkedLoss => self.facts.chunks_loss(),
+            // Of a model that is only used it is the weights.
+            Lever::Precision if self.trains() => self.facts.computes_in_half() && !self.facts.has_no_bf16(),
+            Lever::Precision => switches.half_compute.is_some(),
             _ => false,
         }
     }

@@ -23,8 +23,8 @@ pub(crate) struct Switches {
     pub(crate) half_weights: bool,
     /// Weights that are trained are in half precision themselves, with their gradients and moments.
     pub(crate) half_training: bool,
-    /// It is computed in half precision.
-    pub(crate) half_compute: bool,
+    /// The half precision that is computed in.
+    pub(crate) half_compute: Option<&'static str>,
     /// Attention has a fused kernel.
     pub(crate) fused_attention: bool,
     /// The loss is computed in pieces.
@@ -129,8 +129,8 @@ impl Switches {
         }
         if is_named("bf16") || is_named("fp16") {
             let is_mixed = || line.contains("mixed_precision") && !line.contains("[--");
-            self.half_compute |=
-                HALF_COMPUTE.iter().any(|name| turns_on(line, name) && (is_flag(line, name) || is_mixed()));
+            let is_on = |name: &&&'static str| turns_on(line, name) && (is_flag(line, name) || is_mixed());
+            self.half_compute = HALF_COMPUTE.iter().find(is_on).copied().or(self.half_compute);
         }
         if is_named("attention") || is_named("flash") {
             self.fused_attention |= FUSED_ATTENTION.iter().any(|name| turns_on(line, name));
@@ -358,10 +358,10 @@ mod tests {
     #[test]
     fn what_a_training_has_on() {
         for line in ["train.py --bf16 --lr 1", "--fp16 True", "bf16=True,", "'mixed_precision: bf16'", "fp16: true"] {
-            assert!(of(line).half_compute, "{line}");
+            assert!(of(line).half_compute.is_some(), "{line}");
         }
         for line in ["bf16=False", "usage: train.py [--bf16]", "torch_dtype=bf16", "should I take bf16?"] {
-            assert!(!of(line).half_compute, "{line}");
+            assert_eq!(of(line).half_compute, None, "{line}");
         }
         for line in [
             "attn_implementation=\"flash_attention_2\",",

@@ -1,0 +1,56 @@
+//! Ordinary lines that have a word of something else in them, and are not taken for it.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use lowtide_explain::{Context, Lever, Verdict, explain};
+
+/// A card of 24 GiB that is this process's own and full.
+const FULL: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of \
+    23.65 GiB of which 120.00 MiB is free. Including non-PyTorch memory, this process has 23.50 GiB memory in use. Of the \
+    allocated memory 22.90 GiB is allocated by PyTorch, and 60.00 MiB is reserved by PyTorch but unallocated.\n";
+
+fn verdict(log: &str) -> Verdict {
+    explain(log.as_bytes(), &Context::default()).into_iter().next().unwrap()
+}
+
+/// The advice of a log, all of it in one text.
+fn advice(log: &str) -> String {
+    verdict(log).advice.into_iter().map(|advice| advice.text + "\n").collect()
+}
+
+fn stack(frames: &[(&str, &str, &str)]) -> String {
+    let frames: String = frames
+        .iter()
+        .map(|(file, function, code)| format!("  File \"{file}\", line 7, in {function}\n    {code}\n"))
+        .collect();
+    format!("Traceback (most recent call last):\n{frames}")
+}
+
+#[test]
+fn the_number_of_a_process_is_no_error_of_windows() {
+    let killed = "Out of memory: Killed process 14553 (python) total-vm:71455kB, anon-rss:61455kB\n";
+    let verdict = verdict(&format!("epoch 1 loss 2.1\n{killed}"));
+    assert!(verdict.advice.iter().all(|advice| advice.lever != Lever::PageFile), "{:?}", verdict.advice);
+}
+
+#[test]
+fn a_lecture_after_nanogpt_has_sizes_of_its_own() {
+    let frames = |folder: &str| {
+        let file = format!("/home/me/{folder}/gpt.py");
+        let calls =
+            [(&*file, "<module>", "losses = estimate_loss()"), (&*file, "estimate_loss", "logits = model(X, Y)")];
+        advice(&format!("step 0: train loss 4.2221, val loss 4.2306\n{}{FULL}", stack(&calls)))
+    };
+    let lecture = frames("lectures");
+    assert!(!lecture.contains("1024") && !lecture.contains("instead of 200"), "{lecture}");
+    assert!(frames("nanoGPT").contains("instead of 200"));
+}
+
+#[test]
+fn a_folder_that_is_named_after_a_library_is_the_programs_own() {
+    let own = "/home/a/faster-rcnn.pytorch/lib/model/resnet.py";
+    let conv = "/env/lib/python3.8/site-packages/torch/nn/modules/conv.py";
+    let frames = [(own, "forward", "x = self.conv1(x)"), (conv, "forward", "return self._conv_forward(input)")];
+    let verdict = verdict(&format!("epoch 1 loss 2.1\n{}{FULL}", stack(&frames)));
+    assert_eq!(verdict.code.unwrap().file, own);
+}
