@@ -6,8 +6,7 @@
 
 use lowtide_oom::Sieve;
 
-use super::narrative::is_of;
-use super::switches::is_off;
+use super::given::{is_comment, is_off, is_spoken_of};
 
 /// A setting that programs have under several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,42 +69,6 @@ pub(crate) struct Flags(Vec<(Flag, String)>);
 
 /// Longer words are no flags.
 const LONGEST_NAME: usize = 48;
-/// Words before a flag that somebody recommends, or that somebody did not give.
-const NOT_GIVEN: &[&str] = &[
-    "try",
-    "trying",
-    "consider",
-    "recommend",
-    "recommends",
-    "recommended",
-    "suggest",
-    "suggests",
-    "should",
-    "could",
-    "can",
-    "without",
-    "not",
-    "no",
-    "don't",
-    "remove",
-    "removing",
-    "removed",
-    "lowering",
-    "decreasing",
-    "increasing",
-    "lower",
-    "decrease",
-    "increase",
-    "instead",
-    "maybe",
-    "perhaps",
-    "either",
-    "def",
-    "please",
-];
-/// Words before `use` with which somebody says what they do.
-const OF_ONESELF: &[&str] = &["i", "we", "already", "now", "also", "and"];
-
 /// Sentences by which programs say what is on.
 const SENTENCES: &[(&str, Flag)] = &[
     ("gunicorn", Flag::WebServer),
@@ -254,8 +217,7 @@ fn given(line: &str, start: usize, end: usize) -> Option<(Flag, &str)> {
         }
     };
     let (before, after) = (&line[..start], &line[end..]);
-    let is_comment = dashes == 0 && (before.contains(" #") || before.trim_start().starts_with('#'));
-    if before.ends_with('[') && dashes > 0 || is_comment || is_not_given(before, after) {
+    if before.ends_with('[') && dashes > 0 || is_comment(before, dashes > 0) || is_spoken_of(before, after) {
         return None;
     }
     let value = value(after, dashes)?;
@@ -289,20 +251,6 @@ fn value(after: &str, dashes: usize) -> Option<&str> {
 fn is_value(value: &str) -> bool {
     let is_name = value.ends_with([':', '=']) || value.starts_with("OLLAMA_");
     !is_name && !matches!(value, "None" | "none" | "null" | "auto")
-}
-
-/// Whether a sentence recommends the flag that stands between these parts of it, or says that it was not given.
-fn is_not_given(before: &str, after: &str) -> bool {
-    let mut previous = String::new();
-    for word in before.split([' ', '`', ',', '(']).filter(|word| !word.is_empty()) {
-        let word = word.to_ascii_lowercase();
-        let is_use = matches!(&*word, "use" | "using" | "add" | "adding" | "pass") && !is_of(OF_ONESELF, &previous);
-        if is_use || is_of(NOT_GIVEN, &word) {
-            return true;
-        }
-        previous = word;
-    }
-    [" to disable", " to avoid"].iter().any(|words| after.contains(words))
 }
 
 /// Flags that are on by themselves.

@@ -4,6 +4,7 @@ mod cards;
 mod carried;
 mod event;
 mod flags;
+mod given;
 mod growth;
 mod narrative;
 mod packaging;

@@ -5,6 +5,7 @@
 
 use lowtide_oom::Sieve;
 
+use super::given::{is_spoken_of, turns_on};
 use super::narrative::is_of;
 use super::sharing::{self, SharingSwitches};
 
@@ -38,9 +39,6 @@ pub(crate) struct Switches {
 /// What the allocator's switches are called.
 const EXPANDABLE: &str = "expandable_segments:True";
 const MAX_SPLIT: &str = "max_split_size_mb:";
-/// Words before a switch that somebody recommends.
-const RECOMMENDS: &[&str] =
-    &["try", "trying", "consider", "recommend", "recommends", "recommended", "suggest", "suggests", "should", "could"];
 /// Optimizers that keep their moments in 8 bits, in lower case, and the flags of scripts for them.
 const EIGHT_BIT: &[&str] = &[
     "adamw_8bit",
@@ -150,11 +148,10 @@ impl Switches {
 fn value_behind<'l>(line: &'l str, switch: &str) -> Option<&'l str> {
     let (before, after) = line.split_once(switch)?;
     let (lead, _) = before.rsplit_once("PYTORCH_")?;
-    let is_recommended = lead.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
     // A message that a terminal broke may begin a line with it.
     let is_alone = lead.trim().is_empty() && after.trim().is_empty() && before.contains('=');
-    let goes_on = after.trim_start().starts_with("to avoid") || after.trim_start().starts_with("against");
-    let is_set = before.contains("ALLOC_CONF") && !is_recommended && !is_alone && !goes_on;
+    let goes_on = after.trim_start().starts_with("against");
+    let is_set = before.contains("ALLOC_CONF") && !is_spoken_of(lead, after) && !is_alone && !goes_on;
     is_set.then_some(after)
 }
 
@@ -163,28 +160,6 @@ fn max_split(line: &str) -> Option<u64> {
     let value = value_behind(line, MAX_SPLIT)?.trim_start();
     let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
     value[..end].parse().ok()
-}
-
-/// `--gradient_checkpointing`, `gradient_checkpointing=True`, `optim=OptimizerNames.ADAMW_8BIT`, `AdamW8bit(`: a name as a flag, with
-/// a value that is on, as the value of an option, or as a call; a name in a sentence is none of them.
-fn turns_on(line: &str, name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-    line.match_indices(name).any(|(at, _)| {
-        let after = &line[at + name.len()..];
-        let lead = line[..at].trim_end_matches(is_part).trim_end_matches(['"', '\'']);
-        let rest = after.trim_start_matches(['"', '\'', ' ']);
-        let is_whole = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        // A list of what may be given has brackets around each.
-        let is_flag = lead.ends_with("--") && !lead.ends_with("[--");
-        let is_set = is_flag || rest.starts_with(['=', ':']);
-        let is_value = lead.trim_end().ends_with(['=', ':'])
-            || lead
-                .split(' ')
-                .rfind(|word| !word.is_empty())
-                .is_some_and(|word| word.starts_with("--") && word.len() > 2);
-        let is_call = after.starts_with('(') && !lead.ends_with("def ");
-        is_whole && (is_call || is_value || is_set && !is_off(rest.trim_start_matches(['=', ':', ' ', '"', '\''])))
-    })
 }
 
 /// Whether a name is one of a setting, and not the value of another.
@@ -197,25 +172,21 @@ fn is_flag(line: &str, name: &str) -> bool {
 
 /// `load_in_4bit=True`, `--quantization_bit 4`, `llama-3-8b-bnb-4bit`, `Qwen2.5-7B-Instruct-AWQ`.
 fn weight_bits(line: &str) -> Option<u64> {
-    let is_recommended = line.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
-    let has = |names: &[&str]| names.iter().any(|name| line.contains(name));
+    let has = |names: &[&str]| {
+        let mut places = names.iter().filter_map(|name| line.find(name).map(|at| line.split_at(at)));
+        places.any(|(before, after)| !is_spoken_of(before, after))
+    };
     let is_set = |bits: u64| {
         line.match_indices("quantization_bit").any(|(at, name)| {
             line[at + name.len()..].trim_start_matches(['"', '\'', '=', ':', ' ']).starts_with(&bits.to_string())
         })
     };
     match () {
-        () if is_recommended => None,
         () if turns_on(line, "load_in_4bit") || has(&["bnb-4bit", "-4bit", "-GPTQ", "-AWQ"]) || is_set(4) => Some(4),
         () if turns_on(line, "load_in_8bit") || is_set(8) => Some(8),
-        () => turns_on(line, "nf4").then_some(4),
+        // How weights in 4 bits would be stored says nothing beside a switch that is off.
+        () => (turns_on(line, "nf4") && !line.contains("load_in_4bit")).then_some(4),
     }
-}
-
-/// Whether a value begins with a word for off.
-pub(super) fn is_off(value: &str) -> bool {
-    let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-    is_of(&["false", "no", "none", "null", "off", "0"], &word.to_ascii_lowercase())
 }
 
 /// `torch_dtype=torch.float16`, `.half()`: the type that weights are loaded in, not the one that is computed in.
@@ -337,6 +308,9 @@ mod tests {
             "Is there a plan for gradient_checkpointing there?",
         ] {
             assert!(!of(line).recompute, "{line}");
+            "--disable_gradient_checkpointing",
+            "train.py --no-gradient-checkpointing --lr 1",
+            "# model.gradient_checkpointing_enable()",
         }
     }
 
