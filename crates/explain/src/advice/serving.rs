@@ -217,7 +217,7 @@ impl List<'_> {
         };
         let cards = self.case.facts.log.cards.cards_of_a_model.map(u64::from);
         let text = match self.case.shown(Flag::Cards).or(cards).filter(|cards| *cards > 1) {
-            Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards * 2),
+            Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards.saturating_mul(2)),
             None => format!("More cards for one model: {flag} 2"),
         };
         self.add(Lever::MoreCards, text);

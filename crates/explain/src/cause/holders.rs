@@ -27,7 +27,7 @@ pub(super) fn holders(oom: &Oom, reserved: Option<Bytes>, log: &Printout) -> Hol
     let near = if log.is_group { NEXT_IN_GROUP } else { NEXT };
     let named = oom.processes.iter().filter(|process| Some(process.pid) != pid).map(|process| {
         let is_next = |other: &&ProcessUse| other.pid != process.pid && other.pid.abs_diff(process.pid) <= near;
-        let runs_beside = log.is_group || log.cards.has_too_few_cards();
+        let runs_beside = log.is_group || log.cards.has_too_few_cards(log.switches.sharing.ranks_of_machine());
         let is_rank = oom.processes.iter().any(|other| is_next(&other)) || runs_beside && is_alike(process.used, used);
         let relation = if is_rank { Relation::SameJob } else { Relation::Other };
         let known = log.cards.processes(oom.device).find(|known| known.pid == process.pid);

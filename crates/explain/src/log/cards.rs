@@ -16,8 +16,6 @@ pub(crate) struct CardFacts {
     table: CardTable,
     /// Cards that the program may use, by the driver's numbers.
     visible: Option<Vec<u32>>,
-    /// How many processes a launcher starts on a machine.
-    pub(crate) launched: Option<u32>,
     /// What a card has, as a program prints it.
     pub(crate) total: Option<Bytes>,
     /// What was free of it when the program found it, as TensorFlow prints it.
@@ -75,8 +73,7 @@ impl Pool {
     }
 }
 
-/// How many processes a launcher starts, on how many cards a server spreads a model, its share of a card, its cache.
-const LAUNCHED: [&str; 3] = ["nproc_per_node", "nproc-per-node", "num_processes"];
+/// On how many cards a server spreads a model, its share of a card, its cache.
 const SPREAD: [&str; 4] = ["tensor_parallel_size", "tensor-parallel-size", "num-shard", "num_shard"];
 const SHARES: [&str; 4] =
     ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"];
@@ -104,7 +101,7 @@ const OTHERS: [&str; 19] = [
     "InUse:",
 ];
 /// All of these.
-static WORDS: Sieve = Sieve::new(|| [&LAUNCHED[..], &SPREAD, &SHARES, &CACHES, &OTHERS].concat());
+static WORDS: Sieve = Sieve::new(|| [&SPREAD[..], &SHARES, &CACHES, &OTHERS].concat());
 
 /// A card with no more in use than a driver and a desktop take is free.
 const UNUSED_MIB: u64 = 600;
@@ -124,9 +121,6 @@ impl CardFacts {
         self.lists_nobody |= line.contains("No running processes found");
         if let Some(rest) = after(line, "VISIBLE_DEVICES") {
             self.visible = devices(rest).or_else(|| self.visible.take());
-        }
-        for name in LAUNCHED {
-            self.launched = after(line, name).and_then(|rest| number(rest).map(|count| count as u32)).or(self.launched);
         }
         for name in SPREAD {
             let cards = after(line, name).and_then(number).map(|cards| cards as u32);
@@ -207,11 +201,11 @@ impl CardFacts {
         self.lists_nobody && self.table.processes.is_empty()
     }
 
-    /// Whether a launcher starts more processes than there are cards, by the log.
-    pub(crate) fn has_too_few_cards(&self) -> bool {
+    /// Whether so many processes, as a launcher starts on this machine, are more than there are cards, by the log.
+    pub(crate) fn has_too_few_cards(&self, launched: Option<u64>) -> bool {
         let cards =
             self.visible.as_ref().map(Vec::len).or_else(|| Some(self.table.cards.len()).filter(|count| *count > 0));
-        self.launched.zip(cards).is_some_and(|(processes, cards)| processes as usize > cards)
+        launched.zip(cards).is_some_and(|(processes, cards)| processes > cards as u64)
     }
 }
 
@@ -276,6 +270,10 @@ fn total(line: &str) -> Option<Bytes> {
     let listed = || {
         let rest = line.split_once("GPU ")?.1.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
         size(rest).filter(|_| !is_of_use(rest))
+    };
+    server.or_else(tensorflow).or_else(|| listed().filter(|size| *size >= Bytes::from_gib(1)))
+}
+
 /// `5.31 GB allocated`, `3.1 GiB / 24 GiB used`: a size that says how much of a card is in use or free.
 fn is_of_use(size: &str) -> bool {
     let mut words = size.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 3).take(2);
@@ -284,10 +282,6 @@ fn is_of_use(size: &str) -> bool {
 
 /// What is said of a part of a card.
 const USE: &[&str] = &["allocated", "reserved", "cached", "used", "usage", "free", "available", "active", "peak"];
-
-    };
-    server.or_else(tensorflow).or_else(|| listed().filter(|size| *size >= Bytes::from_gib(1)))
-}
 
 #[cfg(test)]
 mod tests {
@@ -350,7 +344,7 @@ mod tests {
         let facts = facts(&format!("$ CUDA_VISIBLE_DEVICES=3,4 torchrun --nproc_per_node=4 t.py\n{table}"));
         assert_eq!(facts.card(Some(0)).map(|card| card.used_mib), Some(39000));
         assert_eq!(facts.free_cards(Some(0)), [4]);
-        assert!(facts.has_too_few_cards());
+        assert!(facts.has_too_few_cards(Some(4)) && !facts.has_too_few_cards(Some(2)));
         assert_eq!(devices(": [0,1,2]"), Some(vec![0, 1, 2]));
         assert_eq!(devices("\"] = \"1\""), Some(vec![1]));
         assert_eq!(devices("= ''"), None);

@@ -104,6 +104,8 @@ impl Switches {
     pub(crate) fn note(&mut self, line: &str) {
         if WORDS.passes(line) {
             self.note_words(line);
+        } else {
+            self.sharing.note_within(line);
         }
     }
 
@@ -306,11 +308,11 @@ mod tests {
             "No gradient checkpointing",
             "def gradient_checkpointing_func(x):",
             "Is there a plan for gradient_checkpointing there?",
-        ] {
-            assert!(!of(line).recompute, "{line}");
             "--disable_gradient_checkpointing",
             "train.py --no-gradient-checkpointing --lr 1",
             "# model.gradient_checkpointing_enable()",
+        ] {
+            assert!(!of(line).recompute, "{line}");
         }
     }
 
