@@ -8,7 +8,7 @@ use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Fidelity, Gain, List, NOT_NUMBERS};
 use crate::facts::{Facts, Key};
-use crate::log::Sign;
+use crate::log::{Sign, names_language};
 use crate::model::Model;
 use crate::patch::{Patch, add_after, single, switch};
 use crate::{Activity, Advice, Lever};
@@ -99,10 +99,16 @@ impl Case<'_> {
 
     /// Whether the log or the stack speaks of language.
     fn names_words(&self) -> bool {
-        let words =
-            ["translator", "/nlp/", "nlp.", "corpus", "vocab", "token", "gpt", "bert", "llama", "transformers/"];
+        let words = ["translator", "/nlp/", "nlp.", "corpus", "vocab", "transformers/"];
+        let is_of_language = |frame: &StackFrame| {
+            [&frame.file, &frame.function, &frame.code].into_iter().any(|text| names_language(text))
+        };
         let adapts_words = self.shows(Sign::Adapters) && !self.shows(Sign::Diffusion);
-        self.is_language_model() || self.shows(Sign::Language) || adapts_words || self.passes(&words)
+        self.is_language_model()
+            || self.shows(Sign::Language)
+            || adapts_words
+            || self.passes(&words)
+            || self.frames.iter().any(is_of_language)
     }
 
     /// Whether pictures go in, by the names in the stack.

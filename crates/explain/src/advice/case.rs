@@ -79,9 +79,12 @@ impl Case<'_> {
         })
     }
 
-    /// Whether somebody trains, as far as the log tells.
+    /// Whether somebody trains, as far as the log tells: words of a training are in the names of models that others use, too.
     pub(super) fn trains(&self) -> bool {
-        self.shows(Sign::Training) || self.narrative().trains || self.activity == Some(Activity::Optimizer)
+        let (told, signs) = (self.narrative(), &self.facts.log.signs);
+        let makes_pictures = (self.shows(Sign::Comfy) || self.shows(Sign::Webui)) && !self.computes_gradients();
+        let is_shown = signs.has_surely(Sign::Training) || signs.has(Sign::Training) && !told.infers;
+        told.trains || self.activity == Some(Activity::Optimizer) || is_shown && !makes_pictures
     }
 
     /// Whether weights were on their way; what computes has them.

@@ -80,11 +80,16 @@ pub(super) fn is_comment(before: &str, is_option: bool) -> bool {
     !is_option && (before.contains(" #") || before.trim_start().starts_with('#'))
 }
 
+/// So many words before a name a word may stand that denies or recommends it.
+const NEAR: usize = 8;
+
 /// Whether a sentence recommends what stands between these parts of it, or says that it was not given.
 pub(super) fn is_spoken_of(before: &str, after: &str) -> bool {
-    let sentence = before.rsplit(". ").next().unwrap_or_default();
+    let sentence =
+        [". ", "? ", "! ", "; "].iter().fold(before, |rest, end| rest.rsplit(end).next().unwrap_or_default());
+    let words = || sentence.split([' ', '`', ',', '(']).filter(|word| !word.is_empty());
     let (mut previous, mut is_value) = (String::new(), false);
-    for word in sentence.split([' ', '`', ',', '(']).filter(|word| !word.is_empty()) {
+    for word in words().skip(words().count().saturating_sub(NEAR)) {
         // `--mixed_precision no --bf16`
         if std::mem::replace(&mut is_value, word.starts_with("--") && !word.contains('=')) {
             continue;

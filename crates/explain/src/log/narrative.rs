@@ -210,6 +210,18 @@ fn bare(word: &str) -> &str {
     })
 }
 
+/// Whether a line is what somebody writes, and not what a program does.
+pub(super) fn is_prose(line: &str) -> bool {
+    let words: Vec<&str> =
+        line.split([' ', '\t', '/', '(', ')', '=']).map(bare).filter(|word| !word.is_empty()).collect();
+    !is_frame(line) && is_sentence(&words)
+}
+
+/// `  File "a.py", line 3, in predict`: a line of a stack.
+fn is_frame(line: &str) -> bool {
+    line.trim_start().starts_with("File \"") && line.contains("\", line ")
+}
+
 /// Whether most words are words.
 fn is_sentence(words: &[&str]) -> bool {
     let is_word = |word: &&&str| word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’' | '-'));

@@ -8,6 +8,7 @@ use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
 use super::flags::Flags;
+use super::given::is_off;
 use super::growth::Growth;
 use super::narrative::Narrative;
 use super::remark::{self, Remark, remark};
@@ -180,18 +181,20 @@ impl Printout {
 
     /// Looks at what configurations and a command turn on.
     pub(crate) fn note_configs(&mut self, configs: &[Config]) {
-        let is_off = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "" | "false" | "none" | "null" | "0");
         let settings = configs.iter().flat_map(|config| config.settings.iter().map(move |setting| (config, setting)));
-        for (config, setting) in settings.filter(|(_, setting)| !is_off(&setting.value)) {
+        for (config, setting) in settings {
             // A model's own configuration says how its weights are stored, and not how they are loaded.
             let is_stored = config.syntax == Syntax::Json && setting.path.iter().any(|name| name.ends_with("dtype"));
             if is_stored {
                 continue;
             }
-            let line = format!("--{}={}", setting.path.join("."), setting.value);
+            let value = if setting.value.is_empty() { "None" } else { &*setting.value };
+            let line = format!("--{}={value}", setting.path.join("."));
             if line.len() < LONGEST_LINE {
-                self.switches.note(&line);
                 self.signs.note_of_memory(&line);
+                if !is_off(value) {
+                    self.switches.note(&line);
+                }
             }
         }
     }

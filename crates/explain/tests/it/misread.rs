@@ -54,3 +54,51 @@ fn a_folder_that_is_named_after_a_library_is_the_programs_own() {
     let verdict = verdict(&format!("epoch 1 loss 2.1\n{}{FULL}", stack(&frames)));
     assert_eq!(verdict.code.unwrap().file, own);
 }
+
+const OF_TRAINING: [&str; 4] = ["gradient accumulation", "peft", "ZeRO-3", "AdamW8bit"];
+
+#[test]
+fn the_name_of_a_file_is_no_training() {
+    let node = stack(&[("/w/ComfyUI/comfy/ldm/flux/model.py", "forward", "img = block(img, txt)")]);
+    let comfy =
+        "got prompt\nRequested to load portrait-epoch-12.safetensors\nconstrain_proportions: true, lossless: false\n";
+    let told = advice(&format!("{comfy}!!! Exception during processing !!! out\n{node}{FULL}"));
+    assert!(OF_TRAINING.iter().all(|words| !told.contains(words)), "{told}");
+}
+
+#[test]
+fn a_model_that_was_trained_and_is_used_is_no_training() {
+    let forward = stack(&[("/w/use.py", "<module>", "y = net(x)"), ("/w/net.py", "forward", "x = self.conv1(x)")]);
+    let said = "The model comes from a run of last year at epoch 40. I want to run inference with it on one picture.\n";
+    let told = advice(&format!("{said}{forward}{FULL}"));
+    assert!(OF_TRAINING.iter().all(|words| !told.contains(words)), "{told}");
+    let trains = advice(&format!("Epoch 40: loss 2.1\n{forward}{FULL}"));
+    assert!(trains.contains("gradient accumulation"), "{trains}");
+}
+
+#[test]
+fn a_name_of_somebody_is_no_language_model() {
+    let log = |home: &str| {
+        let file = format!("/home/{home}/unet/train.py");
+        let calls = [(&*file, "<module>", "loss = f(x)"), (&*file, "forward", "x = self.conv1(x)")];
+        advice(&format!("Epoch 1: loss 2.31\nThanks for your attention.\n{}{FULL}", stack(&calls)))
+    };
+    for home in ["robert", "albert", "bert", "gpt", "a"] {
+        let told = log(home);
+        assert!(!told.contains("max_length") && !told.contains("LoRA"), "{home}: {told}");
+    }
+}
+
+#[test]
+fn a_switch_that_is_off_is_not_taken_for_on() {
+    let head = "TrainingArguments(\ndeepspeed=None,\nfsdp=[],\nfsdp_config={'min_num_params': 0, 'xla': False},\n)\n\
+        Namespace(use_lora=False, lora_r=8, load_in_4bit=False, load_in_8bit=False)\n";
+    let counted = "  Number of trainable parameters = 6,738,415,616\n";
+    let train = stack(&[("/env/lib/python3/site-packages/transformers/trainer.py", "training_step", "loss = f(x)")]);
+    let off = verdict(&format!("{head}{counted}***** Running training *****\n{train}{FULL}"));
+    let none = verdict(&format!("{counted}***** Running training *****\n{train}{FULL}"));
+    assert_eq!(off.advice, none.advice);
+    let on = head.replace("use_lora=False", "use_lora=True").replace("fsdp=[]", "fsdp=['full_shard']");
+    let on = verdict(&format!("{on}{counted}***** Running training *****\n{train}{FULL}"));
+    assert_ne!(on.advice, none.advice);
+}
