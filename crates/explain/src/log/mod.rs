@@ -5,6 +5,7 @@ mod carried;
 mod event;
 mod flags;
 mod given;
+mod group;
 mod growth;
 mod model_words;
 mod narrative;

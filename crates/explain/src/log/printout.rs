@@ -9,6 +9,7 @@ use lowtide_trainers::{Key, key_of};
 use super::cards::CardFacts;
 use super::flags::Flags;
 use super::given::is_off;
+use super::group::{Groups, key_within};
 use super::growth::Growth;
 use super::narrative::Narrative;
 use super::remark::{self, Remark, remark};
@@ -21,6 +22,8 @@ use super::switches::Switches;
 pub(crate) struct Printout {
     /// Settings as the log prints them, the last of each.
     settings: Vec<(Key, String)>,
+    /// The groups that the next setting stands in.
+    groups: Groups,
     pub(crate) tokens_per_iteration: Option<u64>,
     /// All parameters of the model, and those that are trained.
     pub(crate) parameters: Option<u64>,
@@ -144,6 +147,7 @@ impl Printout {
         for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
             let is_code = std::mem::replace(&mut is_quoted, is_place_in_code(line));
             if !is_code {
+                self.groups.note(line);
                 self.note_setting(line);
             }
             self.named_parameters = self.named_parameters.max(named_parameters(line));
@@ -174,7 +178,8 @@ impl Printout {
         self.vocabulary = vocabulary(line).or(self.vocabulary);
         self.address_limit = address_limit(line).or(self.address_limit);
         self.growth.note(line);
-        self.note_single_sample(is_batch_of_one(line));
+        let is_of_training = || self.groups.key_of("batch_size") == Some(Key::Batch);
+        self.note_single_sample(is_batch_of_one(line) && is_of_training());
         self.context = number_of(line, "n_ctx ").or(self.context);
         self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
     }
@@ -255,7 +260,11 @@ impl Printout {
         let name = name.trim().trim_matches(['"', '\'']);
         let key = match name.contains(' ') {
             true => key_of_words(name),
-            false => key_of(name).map(|(key, _)| key),
+            false => match key_of(name) {
+                // The batch of a validation is another.
+                Some((Key::Batch, _)) => self.groups.key_of(name),
+                key => key.map(|(key, _)| key),
+            },
         };
         let Some(key) = key else { return };
         let value = value.split('#').next().unwrap_or_default().trim().trim_end_matches(',');
@@ -301,13 +310,18 @@ fn epoch(line: &str) -> Option<u64> {
 
 /// `Namespace(batch_size=1, ...)`, `{'batch_size': 1, ...}`; other sizes say nothing without the accumulation beside them.
 fn is_batch_of_one(line: &str) -> bool {
-    line.match_indices("batch_size").any(|(at, name)| {
+    let sizes = line.match_indices("batch_size").filter_map(|(at, name)| {
         let before = line[..at].trim_end_matches("per_device_train_").trim_end_matches("train_").trim_end_matches("--");
         let is_whole = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-        let rest = line[at + name.len()..].trim_start_matches(['\'', '"', '=', ':', ' ', '[']);
-        is_whole
-            && rest.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
-    })
+        let value = line[at + name.len()..].trim_start_matches(['\'', '"', '=', ':', ' ', '[']);
+        (is_whole && key_within(line, at, name) == Some(Key::Batch)).then_some(value)
+    });
+    let is_one = |value: &str| {
+        value.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    };
+    // A name without a number says nothing.
+    let mut sizes = sizes.filter(|value| value.starts_with(|c: char| c.is_ascii_digit())).map(is_one).peekable();
+    sizes.peek().is_some() && sizes.all(|is_one| is_one)
 }
 
 /// `workers=12`, `--num_workers 8`, `"num_workers": 8`, `data.num_workers=8`; those that prepare data beforehand are others.
@@ -435,7 +449,14 @@ mod tests {
         ] {
             assert!(is_batch_of_one(one), "{one}");
         }
-        for other in ["batch_size=16", "eval_batch_size=1", "batch_size = 1.5"] {
+        for other in [
+            "batch_size=16",
+            "eval_batch_size=1",
+            "batch_size = 1.5",
+            "{'train': {'batch_size': 16}, 'val': {'batch_size': 1}}",
+            "val_dataloader = dict(batch_size=1, num_workers=2)",
+            "{'batch_size': 16, 'loader': {'batch_size': 1}}",
+        ] {
             assert!(!is_batch_of_one(other), "{other}");
         }
         assert_eq!(number_of("llama_context: n_ctx         = 8192", "n_ctx "), Some(8192));

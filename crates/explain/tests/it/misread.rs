@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use lowtide_explain::{Context, Lever, Verdict, explain};
+use lowtide_explain::{Config, Context, Lever, Verdict, explain};
 
 /// A card of 24 GiB that is this process's own and full.
 const FULL: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of \
@@ -101,4 +101,23 @@ fn a_switch_that_is_off_is_not_taken_for_on() {
     let on = head.replace("use_lora=False", "use_lora=True").replace("fsdp=[]", "fsdp=['full_shard']");
     let on = verdict(&format!("{on}{counted}***** Running training *****\n{train}{FULL}"));
     assert_ne!(on.advice, none.advice);
+}
+
+#[test]
+fn the_batch_of_a_validation_is_not_that_of_training() {
+    let train =
+        stack(&[("/w/tools/train.py", "<module>", "loss = f(x)"), ("/w/net.py", "forward", "x = self.conv1(x)")]);
+    let yaml = "data:\n  train:\n    batch_size: 32\n  val:\n    batch_size: 1\n";
+    let dump = "train_dataloader = dict(\n    batch_size=16,\n    num_workers=2)\nval_dataloader = dict(\n    batch_size=1,\n    num_workers=2)\n";
+    let line = "{'train': {'batch_size': 16}, 'val': {'batch_size': 1}}\n";
+    for settings in [yaml, dump, line] {
+        let told = advice(&format!("{settings}Epoch 1: loss 2.31\n{train}{FULL}"));
+        assert!(told.contains("in smaller pieces") || told.contains("at once instead of"), "{settings}: {told}");
+    }
+    let log = format!("{yaml}Epoch 1: loss 2.31\n{train}{FULL}");
+    let context = Context { configs: vec![Config::parse("a.yaml", yaml).unwrap()], ..Context::default() };
+    let verdict = explain(log.as_bytes(), &context).remove(0);
+    assert!(verdict.notes.iter().all(|note| !note.contains("no patch for a configuration")), "{:?}", verdict.notes);
+    let alone = advice(&format!("batch_size: 1\nEpoch 1: loss 2.31\n{train}{FULL}"));
+    assert!(!alone.contains("in smaller pieces"), "{alone}");
 }
