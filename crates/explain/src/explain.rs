@@ -9,7 +9,7 @@ use crate::code_line::code_line;
 use crate::culprit::{culprit, culprit_of_line, ends_at_logits};
 use crate::facts::Facts;
 use crate::holding::holdings;
-use crate::log::{Event, Printout};
+use crate::log::{Event, Flag, Printout};
 use crate::model::Model;
 use crate::{Activity, Cause, CheckpointWork, Context, MemoryReport, Verdict};
 
@@ -22,7 +22,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
     let flags = log.flags.with(context.configs.iter().map(|config| &*config.text));
     let frames = &circumstances.frames;
     let facts = Facts { configs: &context.configs, log, flags: &flags, frames, computes_on_host, refused_logits };
-    let mut judgement = judge(event, log);
+    let mut judgement = judge(event, log, flags.share(Flag::Share));
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
         judgement = judgement.with(Cause::Limit);

@@ -114,7 +114,7 @@ impl Model {
             inner: feed_forward.active,
             vocabulary,
             embeddings: embeddings.min(parameters),
-            weight_bits: switches.weight_bits.filter(|_| trained < parameters),
+            weight_bits: facts.flags.weight_bits().filter(|_| trained < parameters),
             sharing,
             sequence,
             dtype: facts.dtype().unwrap_or(FP32),
@@ -328,10 +328,10 @@ fn believed(facts: &Facts<'_>, by_shape: u64) -> Option<(u64, u64)> {
     let agree = |logged: u64| logged.abs_diff(by_shape) <= by_shape / 4;
     let log = facts.log;
     // Two weights of 4 bits are counted as one by whoever counts the elements of tensors.
-    let is_packed = |all: u64| log.switches.weight_bits == Some(4) && (by_shape / 2..by_shape / 4 * 3).contains(&all);
+    let bits = facts.flags.weight_bits();
+    let is_packed = |all: u64| bits == Some(4) && (by_shape / 2..by_shape / 4 * 3).contains(&all);
     // Adapters whose size nobody prints are small, and so is what quantized weights are trained with.
-    let adapts =
-        log.switches.weight_bits.is_some() || log.signs.has(Sign::Adapters) && !log.narrative.tunes_all_weights;
+    let adapts = bits.is_some() || log.signs.has(Sign::Adapters) && !log.narrative.tunes_all_weights;
     match (facts.log.parameters, facts.log.trained) {
         (Some(all), trained) if is_packed(all) => Some((by_shape, trained.unwrap_or(by_shape / 200))),
         (Some(all), trained) => agree(all).then(|| (all, trained.unwrap_or(all).min(all))),

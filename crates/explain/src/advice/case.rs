@@ -7,7 +7,7 @@ use lowtide_oom::{Oom, Place};
 use crate::cause::Judgement;
 use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
-use crate::log::{Narrative, Sign};
+use crate::log::{Flag, Narrative, Sign};
 use crate::model::Model;
 use crate::{Activity, Cause, Culprit, Lever};
 
@@ -66,6 +66,11 @@ impl Case<'_> {
 
     pub(super) fn shows(&self, sign: Sign) -> bool {
         self.facts.log.signs.has(sign)
+    }
+
+    /// Whether weights are in fewer than 16 bits, by what is set or by the libraries for it.
+    pub(super) fn has_quantized_weights(&self) -> bool {
+        self.shows(Sign::Quantized) || self.facts.flags.weight_bits().is_some()
     }
 
     /// Whether a frame of the stack has one of the words in its file, function or code.
@@ -213,7 +218,7 @@ impl Case<'_> {
             Lever::Shard => switches.sharing.stage == Some(3),
             Lever::Spill => switches.sharing.offloads_moments,
             Lever::SmallerOptimizer => switches.eight_bit_moments,
-            Lever::AttentionKernel => switches.fused_attention,
+            Lever::AttentionKernel => self.facts.flags.is_on(Flag::FusedAttention),
             Lever::Recompute => self.facts.recomputes(),
             Lever::ChunkedLoss => self.facts.chunks_loss(),
             // Of a model that is only used it is the weights.

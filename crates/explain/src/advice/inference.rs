@@ -60,7 +60,7 @@ impl Inference {
         // Masks of a picture are generated too.
         let generates = case.shows(Sign::Generation) && !case.passes(&["segment_anything", "mask_generator"]);
         // Weights in fewer bits that are not trained are a language model's.
-        let is_quantized = case.shows(Sign::Quantized) && case.framework() == Framework::Torch && !case.loads();
+        let is_quantized = case.has_quantized_weights() && case.framework() == Framework::Torch && !case.loads();
         let is_asked_about_pictures = case.shows(Sign::PictureQuestion) && case.is_said_to_infer();
         if generates || is_chat || is_metal || is_quantized || is_asked_about_pictures {
             return Some(Self::Texts);
@@ -239,7 +239,7 @@ impl List<'_> {
             self.attention_kernel();
         }
         self.fewer_prompts("Fewer prompts at once: a smaller batch for generate, one after the other if need be");
-        if !case.shows(Sign::Quantized) {
+        if !case.has_quantized_weights() {
             let size = case.size_of_weights();
             let half = if case.loads_in_half() { "" } else { ", or torch_dtype=torch.bfloat16" };
             self.quantized_weights(&format!("weights in 4 or 8 bits (BitsAndBytesConfig{size}){half}"));

@@ -67,7 +67,7 @@ impl Case<'_> {
         if let Some(model) = self.model {
             return model.bytes_of_a_weight();
         }
-        match (self.shows(Sign::Quantized), self.shows(Sign::Adapters)) {
+        match (self.has_quantized_weights(), self.shows(Sign::Adapters)) {
             (true, _) => 1,
             (false, true) => 2,
             (false, false) => 4,
@@ -88,7 +88,7 @@ impl Case<'_> {
     /// Whether the weights of the model that is named do not fit in half precision: no batch and no share is small enough.
     pub(super) fn weights_exceed_the_card(&self) -> bool {
         let weights = self.facts.log.named_parameters.map(|count| count.saturating_mul(2));
-        let is_one = !self.shows(Sign::Quantized) && !self.facts.log.is_group;
+        let is_one = !self.has_quantized_weights() && !self.facts.log.is_group;
         weights.zip(self.oom.capacity).is_some_and(|(weights, all)| is_one && weights > all.get() / 20 * 19)
     }
 
@@ -168,7 +168,8 @@ impl List<'_> {
         let case = self.case;
         let is_partly_trained = case.model.is_some_and(|model| model.trained < model.parameters);
         let adapts = (case.shows(Sign::Adapters) || is_partly_trained) && !case.narrative().tunes_all_weights;
-        if case.framework() != Framework::Torch || adapts && case.shows(Sign::Quantized) {
+        let has_few_bits = case.has_quantized_weights() && case.facts.flags.weight_bits() != Some(8);
+        if case.framework() != Framework::Torch || adapts && has_few_bits {
             return;
         }
         if adapts {

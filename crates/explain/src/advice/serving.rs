@@ -123,10 +123,10 @@ impl List<'_> {
         if (case.loads_weights() || is_too_heavy) && server.layers().is_none() {
             self.lighter_weights(server);
         }
-        if case.facts.log.physical_batch.is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
+        if case.physical_batch().is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
             self.fewer_requests(server);
         }
-        if case.facts.log.context.is_some_and(|tokens| tokens > LARGE_CONTEXT) {
+        if server.layers().is_some() && case.context().is_some_and(|tokens| tokens > LARGE_CONTEXT) {
             self.context(server);
         }
         if server.layers().is_some() && case.asks_for_more_than_weights() {
@@ -215,8 +215,7 @@ impl List<'_> {
             Server::TextGenerationInference => "--num-shard",
             Server::LmDeploy | Server::Ollama | Server::Ggml => return,
         };
-        let cards = self.case.facts.log.cards.cards_of_a_model.map(u64::from);
-        let text = match self.case.shown(Flag::Cards).or(cards).filter(|cards| *cards > 1) {
+        let text = match self.case.shown(Flag::Cards).filter(|cards| *cards > 1) {
             Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards.saturating_mul(2)),
             None => format!("More cards for one model: {flag} 2"),
         };

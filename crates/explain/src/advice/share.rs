@@ -26,7 +26,7 @@ enum Room {
 impl Case<'_> {
     /// The share that the server was given.
     pub(super) fn share(&self) -> Option<f64> {
-        self.facts.flags.share(Flag::Share).or(self.facts.log.cards.share)
+        self.facts.flags.share(Flag::Share)
     }
 
     /// What a server can have beside others, and what there is in all.
@@ -39,19 +39,16 @@ impl Case<'_> {
     /// What one card's part of the weights takes, by the name of the model and its type.
     fn weights_of_a_card(&self, server: Server) -> Option<Bytes> {
         let bits = self.bits_of_weights(server).unwrap_or(16);
-        let cards = self.shown(Flag::Cards).or(self.facts.log.cards.cards_of_a_model.map(u64::from)).unwrap_or(1);
+        let cards = self.shown(Flag::Cards).unwrap_or(1);
         Some(Bytes(self.facts.log.named_parameters?.saturating_mul(bits) / 8 / cards.max(1)))
     }
 
     /// In how many bits the weights are already, where that is fewer than 16.
     pub(super) fn bits_of_weights(&self, server: Server) -> Option<u64> {
-        let way = self.facts.flags.value(Flag::Quantization).map(str::to_ascii_lowercase);
-        let is_eight = |way: &str| {
-            let eight = ["fp8", "int8", "w8a8", "eetq", "8bit", "q8_"];
-            eight.iter().any(|name| way.contains(name))
-                || way == "bitsandbytes" && server == Server::TextGenerationInference
-        };
-        way.map(|way| if is_eight(&way) { 8 } else { 4 })
+        // What vLLM does in 4 bits by that name is done in 8 here.
+        let is_eight = server == Server::TextGenerationInference
+            && self.facts.flags.value(Flag::Quantization) == Some("bitsandbytes");
+        if is_eight { Some(8) } else { self.facts.flags.weight_bits() }
     }
 
     /// The room beside others, as a share of the card where the server's flag is one.
@@ -168,7 +165,7 @@ fn exact_share(case: &Case<'_>) -> Option<(u64, Bytes)> {
         return None;
     }
     let (wanted, room) = cache_need(case.oom, case.message, cards)?;
-    let (total, share) = (cards.total.filter(|total| !total.is_zero())?, cards.share?);
+    let (total, share) = (cards.total.filter(|total| !total.is_zero())?, case.share()?);
     let lacking = wanted.saturating_sub(room);
     let percent = (share * 100.0 + lacking.get() as f64 * 100.0 / total.get() as f64).ceil();
     (!lacking.is_zero()).then_some((percent as u64, lacking))

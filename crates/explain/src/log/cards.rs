@@ -22,11 +22,7 @@ pub(crate) struct CardFacts {
     pub(crate) free_at_start: Option<Bytes>,
     /// What was free of it before a server brought its weights, as sglang prints it.
     pub(crate) free_before_weights: Option<Bytes>,
-    /// The share of the card that a server was given.
-    pub(crate) share: Option<f64>,
-    /// On how many cards a server spreads one model.
-    pub(crate) cards_of_a_model: Option<u32>,
-    /// What is left of that share for the cache of keys and values.
+    /// What is left of a server's share for the cache of keys and values.
     pub(crate) cache: Option<Bytes>,
     /// The pool of TensorFlow or XLA.
     pub(crate) pool: Option<Pool>,
@@ -73,10 +69,7 @@ impl Pool {
     }
 }
 
-/// On how many cards a server spreads a model, its share of a card, its cache.
-const SPREAD: [&str; 4] = ["tensor_parallel_size", "tensor-parallel-size", "num-shard", "num_shard"];
-const SHARES: [&str; 4] =
-    ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"];
+/// What a server has for its cache.
 const CACHES: [&str; 3] = ["kv_cache_size=", "reserved for KV Cache is ", "Available KV cache memory: "];
 /// Whatever else a line has that says something of the cards.
 const OTHERS: [&str; 19] = [
@@ -101,7 +94,7 @@ const OTHERS: [&str; 19] = [
     "InUse:",
 ];
 /// All of these.
-static WORDS: Sieve = Sieve::new(|| [&SPREAD[..], &SHARES, &CACHES, &OTHERS].concat());
+static WORDS: Sieve = Sieve::new(|| [&CACHES[..], &OTHERS].concat());
 
 /// A card with no more in use than a driver and a desktop take is free.
 const UNUSED_MIB: u64 = 600;
@@ -121,14 +114,6 @@ impl CardFacts {
         self.lists_nobody |= line.contains("No running processes found");
         if let Some(rest) = after(line, "VISIBLE_DEVICES") {
             self.visible = devices(rest).or_else(|| self.visible.take());
-        }
-        for name in SPREAD {
-            let cards = after(line, name).and_then(number).map(|cards| cards as u32);
-            self.cards_of_a_model = cards.filter(|cards| (1..=1024).contains(cards)).or(self.cards_of_a_model);
-        }
-        for name in SHARES {
-            let share = after(line, name).and_then(number).filter(|share| *share > 0.0 && *share <= 1.0);
-            self.share = share.or(self.share);
         }
         for name in CACHES {
             self.cache = after(line, name).and_then(size).or(self.cache);
@@ -360,14 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn pools_and_shares() {
+    fn pools_and_caches() {
         let facts = facts(
             "I Stats: \nLimit:                      1073741824\nInUse:                      1051624448\n\
-                           vllm serve m --gpu-memory-utilization 0.33\nkv_cache_size=2.89GiB\n",
+                           kv_cache_size=2.89GiB\n",
         );
         let pool = facts.pool.unwrap();
         assert_eq!((pool.limit, pool.in_use, pool.is_set()), (Bytes(1 << 30), Bytes(1_051_624_448), true));
-        assert_eq!(facts.share, Some(0.33));
         assert_eq!(facts.cache.map(|cache| cache.get() >> 20), Some(2959));
     }
 }

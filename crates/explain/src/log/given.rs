@@ -88,15 +88,16 @@ pub(super) fn is_spoken_of(before: &str, after: &str) -> bool {
     let sentence =
         [". ", "? ", "! ", "; "].iter().fold(before, |rest, end| rest.rsplit(end).next().unwrap_or_default());
     let words = || sentence.split([' ', '`', ',', '(']).filter(|word| !word.is_empty());
-    let (mut previous, mut is_value) = (String::new(), false);
+    let end_of_another = if sentence.len() < before.len() { "." } else { "" };
+    let (mut previous, mut is_value) = (end_of_another.to_owned(), false);
     for word in words().skip(words().count().saturating_sub(NEAR)) {
         // `--mixed_precision no --bf16`
         if std::mem::replace(&mut is_value, word.starts_with("--") && !word.contains('=')) {
             continue;
         }
         let word = word.to_ascii_lowercase();
-        // A shell has a command of this name.
-        let is_setting = word == "set" && previous.ends_with(char::is_alphabetic);
+        // A shell has a command of this name, which stands at the beginning or behind a prompt.
+        let is_setting = word == "set" && !previous.is_empty() && !previous.ends_with(['>', '$', '#', '&', ';', ']']);
         let is_use = is_setting || matches!(&*word, "use" | "using" | "add" | "adding" | "pass");
         if is_use && !is_of(OF_ONESELF, &previous) || is_of(NOT_GIVEN, &word) {
             return true;
@@ -170,6 +171,7 @@ mod tests {
             "gradient_checkpointing=[]",
             "Do not use `gradient_checkpointing=True` with it",
             "You should pass gradient_checkpointing=True to it",
+            "2. set gradient_checkpointing=True for a smaller peak",
             "It may not be static. To run it in less memory, set 'gradient_checkpointing=True' or leave it",
         ] {
             assert!(!turns_on(line, "gradient_checkpointing"), "{line}");

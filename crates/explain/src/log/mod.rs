@@ -23,6 +23,7 @@ mod switches;
 mod told_cards;
 mod told_moment;
 mod unwrapped;
+mod weight_bits;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use carried::CarriedText;

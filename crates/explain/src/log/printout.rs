@@ -47,9 +47,6 @@ pub(crate) struct Printout {
     pub(crate) frame: Option<(u64, u64)>,
     /// What the log says of the cards.
     pub(crate) cards: CardFacts,
-    /// Tokens of llama.cpp's context and of its physical batch.
-    pub(crate) context: Option<u64>,
-    pub(crate) physical_batch: Option<u64>,
     /// The longest sample that a training is set to take, in tokens.
     pub(crate) longest_sample: Option<u64>,
     /// The last epoch that the log names.
@@ -123,12 +120,10 @@ fn is_place_in_code(line: &str) -> bool {
 /// `--cutoff_len 102400`, `"cutoff_len": 51974`: the longest sample of a training, wherever in a line it is set.
 const LONGEST_SAMPLE: [&str; 5] =
     ["cutoff_len", "max_seq_length", "max_seq_len", "model_max_length", "max_source_length"];
-/// `num_ctx 131072`, `--ctx-size 131072`: the context that ollama or llama.cpp was asked for.
-const CONTEXT: [&str; 5] = ["num_ctx", "ctx-size", "ctx_size", "OLLAMA_CONTEXT_LENGTH", "KvSize"];
 /// Words of lines that tell of habits, and of others that are about the run.
-static OF_HABITS: Sieve = Sieve::new(|| [&LONGEST_SAMPLE[..], &CONTEXT, &["workers", "num_proc", "python"]].concat());
+static OF_HABITS: Sieve = Sieve::new(|| [&LONGEST_SAMPLE[..], &["workers", "num_proc", "python"]].concat());
 static OF_RUN: Sieve = Sieve::new(|| {
-    let others = ["aram", "ARAM", "ocab", "ulimit ", "mem", "Mem", "batch_size", "n_ctx ", "n_ubatch "];
+    let others = ["aram", "ARAM", "ocab", "ulimit ", "mem", "Mem", "batch_size"];
     RESUMES.into_iter().chain(remark::words()).chain(others).collect()
 });
 
@@ -180,8 +175,6 @@ impl Printout {
         self.growth.note(line);
         let is_of_training = || self.groups.key_of("batch_size") == Some(Key::Batch);
         self.note_single_sample(is_batch_of_one(line) && is_of_training());
-        self.context = number_of(line, "n_ctx ").or(self.context);
-        self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
     }
 
     /// Looks at what configurations and a command turn on.
@@ -236,7 +229,6 @@ impl Printout {
         if self.script.is_none() {
             self.script = script(line);
         }
-        self.context = CONTEXT.iter().find_map(|name| number_behind(line, name)).or(self.context);
         let longest = LONGEST_SAMPLE.iter().find_map(|name| number_behind(line, name));
         self.longest_sample = self.longest_sample.max(longest);
     }
@@ -366,12 +358,6 @@ pub(super) fn number_behind(line: &str, name: &str) -> Option<u64> {
     value[..digits].parse().ok().filter(|_| value.len() < rest.len())
 }
 
-/// `llama_context: n_ctx         = 8192`
-fn number_of(line: &str, name: &str) -> Option<u64> {
-    let (_, rest) = line.split_once(name)?;
-    rest.trim_start().strip_prefix('=').and_then(|rest| whole_number(rest.trim()))
-}
-
 /// `ulimit -v 4000000`, in KiB.
 fn address_limit(line: &str) -> Option<Bytes> {
     let (_, rest) = line.split_once("ulimit ")?;
@@ -459,13 +445,11 @@ mod tests {
         ] {
             assert!(!is_batch_of_one(other), "{other}");
         }
-        assert_eq!(number_of("llama_context: n_ctx         = 8192", "n_ctx "), Some(8192));
         let told = |line: &str| {
             let mut printout = Printout::default();
             printout.note(line);
             printout
         };
-        assert_eq!(told("PARAMETER num_ctx 131072").context, Some(131_072));
         for line in ["--cutoff_len 102400 --fp16", "{\"cutoff_len\": 102400, \"a\": 1}", "cutoff_len: 102400"] {
             assert_eq!(told(line).longest_sample, Some(102_400), "{line}");
         }

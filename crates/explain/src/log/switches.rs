@@ -26,12 +26,8 @@ pub(crate) struct Switches {
     pub(crate) half_training: bool,
     /// The half precision that is computed in.
     pub(crate) half_compute: Option<&'static str>,
-    /// Attention has a fused kernel.
-    pub(crate) fused_attention: bool,
     /// The loss is computed in pieces.
     pub(crate) chunked_loss: bool,
-    /// Bits of the weights, where they are 8 or 4.
-    pub(crate) weight_bits: Option<u64>,
     /// What is shared out among the cards, and what lies on the host.
     pub(crate) sharing: SharingSwitches,
 }
@@ -61,42 +57,15 @@ const RECOMPUTE: &[&str] = &[
 ];
 /// What computing in half precision is called.
 const HALF_COMPUTE: &[&str] = &["bf16", "fp16"];
-/// What fused attention and a loss in pieces are called.
-const FUSED_ATTENTION: &[&str] = &[
-    "flash_attention_2",
-    "flash_attention_3",
-    "use_flash_attention_2",
-    "use_flash_attention",
-    "use_flash_attn",
-    "flash_attention",
-    "flash_attn",
-    "enable_xformers_memory_efficient_attention",
-];
+/// What a loss in pieces is called.
 const CHUNKED_LOSS: &[&str] =
     &["use_liger_kernel", "enable_liger_kernel", "use_liger", "liger_fused_linear_cross_entropy"];
 /// Types of half precision, as code and settings write them.
 const HALF: &[&str] = &["float16", "bfloat16", "half", "fp16", "bf16"];
 
 /// What the names of switches have in them.
-const NAMES: [&str; 17] = [
-    EXPANDABLE,
-    MAX_SPLIT,
-    "8BIT",
-    "8Bit",
-    "heckpointing",
-    "dtype",
-    ".half()",
-    "-true",
-    "bf16",
-    "fp16",
-    "attention",
-    "flash",
-    "liger",
-    "bit",
-    "GPTQ",
-    "AWQ",
-    "nf4",
-];
+const NAMES: [&str; 11] =
+    [EXPANDABLE, MAX_SPLIT, "8BIT", "8Bit", "heckpointing", "dtype", ".half()", "-true", "bf16", "fp16", "liger"];
 static WORDS: Sieve = Sieve::new(|| [&NAMES[..], &sharing::words()].concat());
 
 impl Switches {
@@ -132,14 +101,8 @@ impl Switches {
             let is_on = |name: &&&'static str| turns_on(line, name) && (is_flag(line, name) || is_mixed());
             self.half_compute = HALF_COMPUTE.iter().find(is_on).copied().or(self.half_compute);
         }
-        if is_named("attention") || is_named("flash") {
-            self.fused_attention |= FUSED_ATTENTION.iter().any(|name| turns_on(line, name));
-        }
         if is_named("liger") {
             self.chunked_loss |= CHUNKED_LOSS.iter().any(|name| turns_on(line, name));
-        }
-        if is_named("bit") || is_named("GPTQ") || is_named("AWQ") || is_named("nf4") {
-            self.weight_bits = weight_bits(line).or(self.weight_bits);
         }
         self.sharing.note(line);
     }
@@ -170,25 +133,6 @@ fn is_flag(line: &str, name: &str) -> bool {
         let rest = line[at + name.len()..].trim_start_matches(['"', '\'']);
         line[..at].ends_with("--") || rest.trim_start().starts_with(['=', ':'])
     })
-}
-
-/// `load_in_4bit=True`, `--quantization_bit 4`, `llama-3-8b-bnb-4bit`, `Qwen2.5-7B-Instruct-AWQ`.
-fn weight_bits(line: &str) -> Option<u64> {
-    let has = |names: &[&str]| {
-        let mut places = names.iter().filter_map(|name| line.find(name).map(|at| line.split_at(at)));
-        places.any(|(before, after)| !is_spoken_of(before, after))
-    };
-    let is_set = |bits: u64| {
-        line.match_indices("quantization_bit").any(|(at, name)| {
-            line[at + name.len()..].trim_start_matches(['"', '\'', '=', ':', ' ']).starts_with(&bits.to_string())
-        })
-    };
-    match () {
-        () if turns_on(line, "load_in_4bit") || has(&["bnb-4bit", "-4bit", "-GPTQ", "-AWQ"]) || is_set(4) => Some(4),
-        () if turns_on(line, "load_in_8bit") || is_set(8) => Some(8),
-        // How weights in 4 bits would be stored says nothing beside a switch that is off.
-        () => (turns_on(line, "nf4") && !line.contains("load_in_4bit")).then_some(4),
-    }
 }
 
 /// `torch_dtype=torch.float16`, `.half()`: the type that weights are loaded in, not the one that is computed in.
@@ -339,26 +283,7 @@ mod tests {
         for line in ["bf16=False", "usage: train.py [--bf16]", "torch_dtype=bf16", "should I take bf16?"] {
             assert_eq!(of(line).half_compute, None, "{line}");
         }
-        for line in [
-            "attn_implementation=\"flash_attention_2\",",
-            "--use_flash_attn",
-            "--attn_implementation flash_attention_2",
-        ] {
-            assert!(of(line).fused_attention, "{line}");
-        }
         assert!(of("--use_liger_kernel True").chunked_loss && !of("use_liger_kernel=False").chunked_loss);
-        for (line, bits) in [
-            ("load_in_4bit=True, bnb_4bit_quant_type=\"nf4\"", Some(4)),
-            ("bnb_4bit_quant_type: nf4", Some(4)),
-            ("unsloth/llama-3-8b-bnb-4bit", Some(4)),
-            ("TheBloke/Llama-2-7B-GPTQ", Some(4)),
-            ("--quantization_bit 8", Some(8)),
-            ("load_in_8bit=True", Some(8)),
-            ("load_in_4bit=False", None),
-            ("You could try load_in_4bit=True", None),
-        ] {
-            assert_eq!(of(line).weight_bits, bits, "{line}");
-        }
     }
 
     #[test]

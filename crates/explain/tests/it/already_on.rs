@@ -296,3 +296,22 @@ fn what_the_log_shows_turned_on_is_counted() {
     assert_eq!(none.cause, Cause::Need, "{:?}", none.evidence);
     assert!(none.evidence.iter().any(|text| text.contains("(an estimate)")), "{:?}", none.evidence);
 }
+
+#[test]
+fn a_share_that_the_command_gives_counts_as_one_of_the_log() {
+    let refused = "ValueError: The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache \
+        (23648). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n";
+    let log =
+        format!("INFO Memory profiling: total_gpu_memory=23.58GiB\nINFO Available KV cache memory: 2.89GiB\n{refused}");
+    let configs = vec![Config::parse("serve.sh", "vllm serve some/model-7B --gpu-memory-utilization 0.5\n").unwrap()];
+    let verdict = explain(log.as_bytes(), &Context { configs, ..Context::default() }).remove(0);
+    assert_eq!(verdict.cause, Cause::Limit, "{:?}", verdict.evidence);
+    assert!(verdict.evidence.iter().any(|text| text.contains("was given 0.5 of the card")), "{:?}", verdict.evidence);
+    assert!(verdict.advice.iter().any(|advice| advice.text.contains("the cache lacks")), "{:?}", verdict.advice);
+}
+
+#[test]
+fn more_cards_than_any_job_has_are_no_number_of_cards() {
+    let all = told(&format!("$ vllm serve m --tensor-parallel-size 9999999999999999999\n(EngineCore_0 pid=2) {FULL}"));
+    assert!(!all.contains("99999") && all.contains("--tensor-parallel-size 2"), "{all}");
+}
