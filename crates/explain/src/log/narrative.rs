@@ -104,7 +104,7 @@ impl Narrative {
             self.grows |= speaks_of_memory && tells_of_growth(&words);
             self.evaluates |= fails_in_evaluation(&words);
             self.trains |= has_one(&words, TRAINING) || words.windows(2).any(is_fine_tuning);
-            self.infers |= has_one(&words, INFERENCE) || uses_one_input(&words);
+            self.infers |= has_one(&words, INFERENCE) || is_to_use(&words);
             self.fails_later |= fails_later(&words);
             self.resumes |= has_one(&words, RESUMES);
             self.runs_again |= runs_again(&words);
@@ -303,16 +303,15 @@ fn tunes_all_weights(words: &[&str]) -> bool {
     words.windows(2).any(is_whole) || words.contains(&"full-parameter")
 }
 
-/// `to evaluate just one pair of images`
-fn uses_one_input(words: &[&str]) -> bool {
-    let is_one = |at: usize| {
-        let behind = &words[at + 1..(at + 4).min(words.len())];
-        is_of(&["one", "single"], words[at])
-            && behind.iter().any(|word| is_of(&["pair", "image", "picture", "photo"], word))
+/// `to evaluate just one pair of images`, `to test it on my own video`: a model that is used, by what it is meant for.
+fn is_to_use(words: &[&str]) -> bool {
+    let is_meant = |at: usize| {
+        let near = &words[at + 2..(at + 10).min(words.len())];
+        words[at] == "to"
+            && is_of(&["evaluate", "test", "process", "segment", "try"], words[at + 1])
+            && has_one(near, PICTURES)
     };
-    has_one(words, &["evaluate", "test", "process", "segment"])
-        && !has_one(words, TRAINING)
-        && (0..words.len()).any(is_one)
+    !has_one(words, TRAINING) && (0..words.len().saturating_sub(1)).any(is_meant)
 }
 
 /// `fine tuning` in two words.
@@ -330,7 +329,7 @@ fn names_large_pictures(words: &[&str]) -> bool {
     speaks_of_pictures && (words.iter().any(|word| is_large_size(word)) || words.windows(2).any(is_pair))
 }
 
-/// `about 40K points each`, `2 million cells`, `two large point clouds`
+/// `about 40K points each`, `2 million cells`, `a large genome`
 fn names_large_data(words: &[&str]) -> bool {
     let is_many = |word: &str| {
         let number = word.replace(',', "");
@@ -339,9 +338,7 @@ fn names_large_data(words: &[&str]) -> bool {
             || is_of(&["million", "millions", "thousands"], word)
     };
     words.windows(2).any(|pair| is_many(pair[0]) && is_of(DATA, pair[1]))
-        || words.windows(3).any(|three| {
-            is_of(&["large", "big", "huge"], three[0]) && (is_of(DATA, three[1]) || three[1..] == ["point", "clouds"])
-        })
+        || words.windows(2).any(|pair| is_of(&["large", "big", "huge"], pair[0]) && is_of(DATA, pair[1]))
 }
 
 /// Whether so many pixels each way are a large picture.
