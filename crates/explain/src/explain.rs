@@ -68,7 +68,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         evidence.push(format!("it happened in {activity}: {why}"));
     }
     evidence.extend(judgement.checkpoint.map(|work| work.to_string()));
-    evidence.extend(steps_around(event, log, activity));
+    evidence.extend(steps_around(event, log, activity, case.kept()));
     evidence.extend(refuted);
     let Counsel { work, advice, patch, notes } = advise(&case);
     Verdict {
@@ -133,14 +133,14 @@ fn refuted_by_steps(model: &Model, event: &Event, log: &Printout, available: Opt
     ))
 }
 
-/// What the steps before and after an event show.
-fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Vec<String> {
+/// What the steps before and after an event show, where something may be kept from one to the next.
+fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>, kept: &str) -> Vec<String> {
     let mut sentences = Vec::new();
     let is_step = matches!(activity, Some(Activity::Training | Activity::Optimizer));
     if let Some((first, step)) = steps_done(event, log).filter(|_| is_step) {
         sentences.push(format!(
             "steps {first} to {step} went well before, so steps differ: longer samples, or something that is kept \
-             from step to step (a sum of losses with their graphs instead of loss.item(), outputs in a list)"
+             from step to step ({kept})"
         ));
     }
     if event.circumstances.frames.iter().any(|frame| frame.code.contains("retain_graph=True")) {

@@ -211,7 +211,7 @@ pub(super) const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
     (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage", "zero_optimization"]),
     (Sign::Notebook, &["ipython-input", "Cell In[", "Input In [", "/content/", "upyter", "%%bash", "olab"]),
-    (Sign::Fairseq, &["fairseq", "max tokens per GPU", "max-tokens"]),
+    (Sign::Fairseq, &["fairseq", "max tokens per GPU", "--update-freq", "exceeds max_tokens limit"]),
     (
         Sign::HuggingFaceTrainer,
         &[

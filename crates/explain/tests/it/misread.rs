@@ -121,3 +121,19 @@ fn the_batch_of_a_validation_is_not_that_of_training() {
     let alone = advice(&format!("batch_size: 1\nEpoch 1: loss 2.31\n{train}{FULL}"));
     assert!(!alone.contains("in smaller pieces"), "{alone}");
 }
+
+#[test]
+fn jax_is_told_of_in_its_own_words() {
+    let pool = "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2684354560 bytes.\n";
+    let file = "/w/fit.py";
+    let calls =
+        [(file, "<module>", "state = train_step(state, x)"), (file, "train_step", "grads = jax.grad(f)(params)")];
+    let steps = "step 10 loss 2.1\nstep 11 loss 2.0\nstep 12 loss 1.9\nstep 13 loss 1.8\n";
+    let log = format!("$ python fit.py --max-tokens 512\nimport jax\n{steps}{}{pool}", stack(&calls));
+    let verdict = verdict(&log);
+    let all: Vec<&str> =
+        verdict.advice.iter().map(|advice| &*advice.text).chain(verdict.evidence.iter().map(|it| &**it)).collect();
+    let all = all.join("\n");
+    assert!(!all.contains("--update-freq") && !all.contains("loss.item()"), "{all}");
+    assert!(all.contains("float(loss)"), "{all}");
+}
