@@ -66,7 +66,8 @@ struct Own {
 /// that holds a little more than the allocator.
 fn own(oom: &Oom, reserved: Option<Bytes>) -> Own {
     // The figures are rounded to two decimals each.
-    let holds_pool = |used: Bytes| reserved.is_none_or(|reserved| used.get() + (used.get() >> 7) >= reserved.get());
+    let holds_pool =
+        |used: Bytes| reserved.is_none_or(|reserved| used.get().saturating_add(used.get() >> 7) >= reserved.get());
     if let Some(used) = oom.in_use {
         // A counter that a container cannot read is 0.
         return Own { used: Some(used).filter(|used| holds_pool(*used)), ..Own::default() };
