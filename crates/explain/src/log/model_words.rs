@@ -91,6 +91,11 @@ pub(super) fn is_of_model(line: &str, at: usize, word: &str) -> bool {
         "gpt" | "GPT" => !before.ends_with("chat") && !before.ends_with("Chat"),
         "token" => is_of_text(before, after),
         "attention" | "Attention" => is_attention(before, after),
+        // `test5-`, `-t500`
+        "t5-" => is_of(&["", "m", "by", "um", "long", "code"], letters_before(before)),
+        "-t5" => !after.starts_with(|c: char| c.is_ascii_alphanumeric()),
+        // What scales the columns of a table.
+        "transformer" => !before.ends_with("column_"),
         _ => true,
     };
     is_it && !is_of_person(line, at)

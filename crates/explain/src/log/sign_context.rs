@@ -34,6 +34,38 @@ pub(super) fn depends(sign: Sign) -> bool {
     matches!(sign, Sign::Training | Sign::Transformer) || SWITCHES.iter().any(|(known, _)| *known == sign)
 }
 
+/// Whether a word stands for what it is on the list for, and is no part of another or an everyday one.
+fn is_meant(word: &str, line: &str, at: usize) -> bool {
+    let (before, after) = (&line[..at], &line[at + word.len()..]);
+    let begins = !before.ends_with(|c: char| c.is_ascii_alphabetic());
+    let ends = !after.starts_with(|c: char| c.is_ascii_alphabetic());
+    match word {
+        // `newsletter`, `awslogs`
+        "wsl" | "WSL" => begins && ends,
+        // `ajax.`
+        "jax." => begins,
+        // `colaboración`
+        "olab" => before.ends_with(['c', 'C']) && (ends || after.starts_with("oratory")),
+        // A model of somebody's own may be one.
+        "VAE" => {
+            begins
+                && (is_of_pipeline(after)
+                    || ["in ", "sd-", "Tiled ", "tiled "].iter().any(|lead| before.ends_with(lead)))
+        }
+        // `in generate_images`
+        "in generate" => after.trim_end().is_empty() || after.starts_with("_text"),
+        // A way to take pictures of a head has the same name.
+        "flair" => !before.ends_with(['_', '-']) && !after.starts_with(['_', '-']) && !after.starts_with(".nii"),
+        _ => true,
+    }
+}
+
+/// `VAEDecode`, `VAE load device`, `VAE decode`
+fn is_of_pipeline(after: &str) -> bool {
+    let words = ["Decode", "Encode", "Loader", " load", " decod", " encod", " dtype", " weight", " tiling", "_", "-"];
+    words.iter().any(|word| after.starts_with(word))
+}
+
 /// What a word of a sign shows at a place of a text.
 pub(super) fn reading(sign: Sign, word: &str, text: &str, at: usize) -> Reading {
     let when = |is_it: bool| if is_it { Reading::Shown } else { Reading::Nothing };
@@ -50,7 +82,10 @@ pub(super) fn reading(sign: Sign, word: &str, text: &str, at: usize) -> Reading 
             let (line, at) = line_around(text, at, word.len());
             when(is_of_model(line, at, word))
         }
-        _ => Reading::Shown,
+        _ => {
+            let (line, at) = line_around(text, at, word.len());
+            when(is_meant(word, line, at))
+        }
     }
 }
 
@@ -292,6 +327,35 @@ mod tests {
             ("finetune", "my-finetuned-model"),
         ] {
             assert_eq!(read(Sign::Training, word, line), Reading::Nothing, "{line}");
+        }
+    }
+
+    #[test]
+    fn parts_of_other_words() {
+        for (sign, word, line) in [
+            (Sign::Wsl, "wsl", "the newsletter said so, awslogs: true"),
+            (Sign::Jax, "jax.", "https://ajax.example.com"),
+            (Sign::Notebook, "olab", "gracias por su colaboración"),
+            (Sign::Diffusion, "VAE", "I train a VAE of my own, a CVAE"),
+            (Sign::Generation, "in generate", "  File \"gen.py\", line 3, in generate_images"),
+            (Sign::Language, "flair", "BraTS_001_flair.nii.gz, flair.nii"),
+            (Sign::Transformer, "t5-", "run test5-a of part5-b"),
+            (Sign::Transformer, "-t5", "sample-t500.png"),
+            (Sign::Transformer, "transformer", "sklearn/compose/_column_transformer.py"),
+        ] {
+            assert_eq!(read(sign, word, line), Reading::Nothing, "{line}");
+        }
+        for (sign, word, line) in [
+            (Sign::Wsl, "WSL", "Ubuntu in WSL2"),
+            (Sign::Jax, "jax.", "grads = jax.grad(f)(x)"),
+            (Sign::Notebook, "olab", "on Google Colab with a T4"),
+            (Sign::Diffusion, "VAE", "VAE load device: cuda:0"),
+            (Sign::Generation, "in generate", "  File \"utils.py\", line 3, in generate"),
+            (Sign::Language, "flair", "  File \"/env/flair/trainers/trainer.py\", line 3, in train"),
+            (Sign::Transformer, "t5-", "google/flan-t5-base, mt5-small"),
+            (Sign::Transformer, "-t5", "google/flan-t5"),
+        ] {
+            assert_eq!(read(sign, word, line), Reading::Shown, "{line}");
         }
     }
 
