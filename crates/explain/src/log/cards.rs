@@ -122,8 +122,11 @@ impl CardFacts {
         let begins = || after(line, "Load weight begin. avail mem=").and_then(size);
         self.free_before_weights = self.free_before_weights.or_else(begins);
         let named = |name: &str| after(line, name).and_then(size);
-        // Older versions have a line for each.
-        let own = |name: &str| line.trim_start().starts_with(name).then(|| named(name)).flatten();
+        // Older versions have a line for each, and no blank before the unit as those have who print the machine's.
+        let own = |name: &str| {
+            let value = line.trim_start().strip_prefix(name)?;
+            size(value).filter(|_| value.trim_end().ends_with("iB") && !value.trim_end().contains(' '))
+        };
         self.free_at_start = named("freeMemory: ").or_else(|| own("Free memory: ")).or(self.free_at_start);
         self.total = named("totalMemory: ").or_else(|| own("Total memory: ")).or(self.total);
         self.plan = Plan::read(line).or(self.plan);
@@ -314,6 +317,10 @@ mod tests {
             "GPU 0: 12.00 GiB free",
         ] {
             assert_eq!(facts(line).total, None, "{line}");
+        }
+        for line in ["Total memory: 64.0 GB", "Free memory: 12.5 GiB", "Total memory: 65536 MB"] {
+            let facts = facts(line);
+            assert_eq!((facts.total, facts.free_at_start), (None, None), "{line}");
         }
         for text in ["Total memory: 8.00GiB\nFree memory: 512.00MiB\n", "totalMemory: 8.00GiB freeMemory: 512.00MiB\n"]
         {

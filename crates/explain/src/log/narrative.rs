@@ -117,7 +117,7 @@ impl Narrative {
             self.names_large_pictures |= names_large_pictures(&words);
             self.names_large_data |= names_large_data(&words);
             self.installs |= has_one(&words, &["installing", "installation"]) && words.contains(&"pip");
-            self.names_windows |= has_one(&words, &["windows", "win10", "win11"]);
+            self.names_windows |= names_windows(&words);
             self.recomputes |= recomputes_already(&words);
             told_cards::note(self, &words);
             spanish::note(self, &words, speaks_of_memory);
@@ -222,6 +222,18 @@ fn is_frame(line: &str) -> bool {
     line.trim_start().starts_with("File \"") && line.contains("\", line ")
 }
 
+/// `on Windows`, `Windows 11`, `It has Windows`, and no windows of a signal.
+fn names_windows(words: &[&str]) -> bool {
+    let is_system = |at: usize| {
+        let behind = words.get(at + 1).copied().unwrap_or_default();
+        let before = at.checked_sub(1).map_or("", |before| words[before]);
+        at == 0 && behind != "of"
+            || is_of(&["on", "under", "using", "use", "is", "has", "have", "run", "running", "my", "native"], before)
+            || is_of(&["7", "8", "10", "11", "os", "pc", "server", "machine", "laptop", "system"], behind)
+    };
+    has_one(words, &["win10", "win11"]) || (0..words.len()).any(|at| words[at] == "windows" && is_system(at))
+}
+
 /// Whether most words are words.
 fn is_sentence(words: &[&str]) -> bool {
     let is_word = |word: &&&str| word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’' | '-'));
@@ -241,7 +253,9 @@ fn tells_of_growth(words: &[&str]) -> bool {
         let grows = GROWS.iter().any(|start| word.starts_with(start)) && !is_of_settings
             || word.starts_with("leak")
             || is_of(UP, word) && behind(1) == ["up"];
-        let is_kept = is_of(GIVEN_BACK, word) && has_one(before(6), DENIALS);
+        // What is not enough is not kept.
+        let is_lacking = has_one(before(4), &["enough", "sufficient", "much", "any", "more"]);
+        let is_kept = is_of(GIVEN_BACK, word) && has_one(before(6), DENIALS) && !is_lacking;
         grows && !is_made || is_kept
     })
 }
@@ -391,6 +405,8 @@ mod tests {
         }
         for line in [
             "I had to increase the memory of the container before it ran.",
+            "There is not enough free memory on the GPU for it.",
+            "The GPU does not have any free memory left here.",
             "When I increase the batch size the GPU memory is not enough.",
             "gradient accumulation steps of 8 on one GPU with little memory",
             "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)",

@@ -94,8 +94,11 @@ fn resumes(line: &str) -> bool {
     }
     RESUMES.iter().any(|words| {
         let Some((_, rest)) = line.split_once(words).filter(|(_, rest)| !hands_on(rest)) else { return false };
-        let rest = rest.trim_start_matches(['=', ':', ' ', '"', '\'', '_']);
-        !["None", "False", "null", "false"].iter().any(|none| rest.starts_with(none))
+        // `--resume_from_checkpoint None`
+        let value = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        let value = value.trim_start_matches(['=', ':', ' ', '"', '\'']);
+        // A sentence may go on with `no`.
+        !is_off(value) || value.starts_with("no ")
     })
 }
 
@@ -372,8 +375,9 @@ fn frame(line: &str) -> Option<(u64, u64)> {
         return None;
     }
     let lower = line.to_ascii_lowercase();
-    if !["frame", "resolution", "image", "full-res", "full res", "video", "val"].iter().any(|word| lower.contains(word))
-    {
+    let mut words = lower.split(|c: char| !c.is_ascii_alphabetic());
+    let names = ["frame", "frames", "resolution", "image", "images", "full", "video", "videos", "val"];
+    if !words.any(|word| names.contains(&word)) {
         return None;
     }
     for (at, cross) in lower.match_indices(['x', '×']) {
@@ -424,6 +428,7 @@ mod tests {
         assert_eq!(printout.tokens_per_iteration, Some(65_536));
         assert_eq!(printout.parameters, Some(123_590_000));
         assert_eq!(printout.frame, Some((1080, 1920)));
+        assert_eq!(frame("interval 512x512, available 640x480"), None);
         assert_eq!(printout.address_limit, Some(Bytes(4_096_000_000)));
         assert_eq!(address_limit("ulimit -v unlimited"), None);
         assert_eq!([epoch("[Epoch 2/150][Batch 8]"), epoch("epoch: 0.21"), epoch("epochs")], [Some(2), Some(0), None]);
@@ -472,6 +477,9 @@ mod tests {
         }
         for line in [
             "resume_from_checkpoint=None,",
+            "python run.py --resume_from_checkpoint None --lr 1",
+            "python run.py --resume False",
+            "resume_from_checkpoint=False",
             "trainer.train(resume_from_checkpoint=checkpoint)",
             "resume_from_checkpoint=a.b,",
         ] {

@@ -5,7 +5,7 @@
 
 use lowtide_oom::Sieve;
 
-use super::given::{is_spoken_of, turns_on};
+use super::given::{is_comment, is_spoken_of, turns_on};
 use super::narrative::is_of;
 use super::sharing::{self, SharingSwitches};
 
@@ -144,7 +144,11 @@ fn loads_in_half(line: &str) -> bool {
         let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && is_of(HALF, word)
     });
-    let is_called = line.contains("model.half()") || line.contains(").half()");
+    let is_called = [".half()", ").half()"].iter().any(|call| {
+        let mut places =
+            line.match_indices(call).filter(|(at, _)| call.starts_with(')') || line[..*at].ends_with("model"));
+        places.any(|(at, _)| !is_comment(&line[..at], false))
+    });
     is_called || is_typed && !line.contains("autocast")
 }
 
@@ -298,6 +302,7 @@ mod tests {
         for line in [
             "with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
             "bnb_4bit_compute_dtype=torch.bfloat16",
+            "x = 1  # model.half()",
             "torch_dtype=torch.float32",
         ] {
             assert!(!of(line).half_weights, "{line}");

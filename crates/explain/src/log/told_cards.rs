@@ -24,6 +24,26 @@ const OTHERS: &[&str] = &[
 /// What a card is called.
 const CARDS: &[&str] = &["gpu", "vram", "card", "gtx", "rtx", "gt", "titan", "geforce", "quadro"];
 
+/// What has a size on a disk.
+const FILES: &[&str] = &[
+    "file",
+    "files",
+    "dataset",
+    "datasets",
+    "data",
+    "model",
+    "models",
+    "checkpoint",
+    "checkpoints",
+    "weights",
+    "csv",
+    "video",
+    "videos",
+    "images",
+    "disk",
+    "swap",
+];
+
 /// Takes what a sentence tells.
 pub(super) fn note(told: &mut Narrative, words: &[&str]) {
     told.shares_the_card |= shares_the_card(words);
@@ -112,7 +132,9 @@ fn card_gigabytes(words: &[&str]) -> Option<u64> {
     if !words.iter().any(is_card) {
         return None;
     }
-    sizes(words).find(|(_, behind)| !is_of_machine(behind)).map(|(size, _)| size)
+    // `a 2 GB file`
+    let is_of_file = |behind: &[&str]| behind.first().is_some_and(|word| is_of(FILES, word));
+    sizes(words).find(|(_, behind)| !is_of_machine(behind) && !is_of_file(behind)).map(|(size, _)| size)
 }
 
 /// `16GB of RAM`
@@ -173,6 +195,7 @@ mod tests {
         let both = of("It has Windows, 16GB of RAM and a card with 48 GB of VRAM.");
         assert_eq!((both.machine_gigabytes, both.card_gigabytes, both.names_windows), (Some(16), Some(48), true));
         assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
+        assert_eq!(of("The GPU fails as soon as a 2 GB file is read.").card_gigabytes, None);
     }
 
     #[test]
