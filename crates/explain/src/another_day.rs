@@ -5,6 +5,8 @@ use lowtide_log::{TracebackKind, tracebacks};
 /// Minutes of an hour and of a day.
 const HOUR: i64 = 60;
 const DAY: i64 = 24 * HOUR;
+/// Minutes of a year whose months have 31 days.
+const YEAR: i64 = 12 * 31 * DAY;
 /// Clocks of different zones are no further apart.
 const ZONES: i64 = 16 * HOUR;
 /// A note about another program that is so much older is of no concern.
@@ -45,10 +47,14 @@ struct Minute {
 }
 
 impl Minute {
-    /// How many minutes lie between an earlier one and this one; less than nothing where that is the later one.
+    /// How many minutes lie between an earlier one and this one; less than nothing where that is the later one. Where a year is
+    /// not written, they are taken to be less than half a year apart.
     fn since(self, earlier: Self) -> i64 {
-        let years = self.year.zip(earlier.year).map_or(0, |(ours, theirs)| ours - theirs);
-        years * 12 * 31 * DAY + self.of_year - earlier.of_year
+        let of_year = self.of_year - earlier.of_year;
+        match self.year.zip(earlier.year) {
+            Some((ours, theirs)) => (ours - theirs) * YEAR + of_year,
+            None => (of_year + YEAR / 2).rem_euclid(YEAR) - YEAR / 2,
+        }
     }
 }
 
@@ -71,20 +77,24 @@ fn minute(line: &str) -> Option<Minute> {
     let clock = line.match_indices(':').map(|(at, _)| at).find(|at| is_clock(line, *at))? - 2;
     let of_day = line[clock..clock + 2].parse::<i64>().ok()? * HOUR + line[clock + 3..clock + 5].parse::<i64>().ok()?;
     let head = line[..clock].trim_end_matches(['T', ' ']);
-    let of_year = |month: i64, day: i64| ((month - 1) * 31 + day - 1) * DAY + of_day;
+    let of_year = |month: i64, day: i64| {
+        let is_date = (1..=12).contains(&month) && (1..=31).contains(&day);
+        is_date.then(|| ((month - 1) * 31 + day - 1) * DAY + of_day)
+    };
     let mut parts = head.rsplit(['-', '/']);
     if let (Some(day), Some(month), Some(year)) = (parts.next(), parts.next(), parts.next())
         && let (Ok(day), Ok(month)) = (day.parse(), month.parse())
         && let Some(Ok(year)) = year.get(year.len().saturating_sub(4)..).map(str::parse)
+        && let Some(of_year) = of_year(month, day)
     {
-        return Some(Minute { year: Some(year), of_year: of_year(month, day) });
+        return Some(Minute { year: Some(year), of_year });
     }
     let mut words = head.rsplit([' ', '[']).filter(|word| !word.is_empty());
     let day = words.next()?.parse().ok()?;
     let name = words.next()?;
     let month = MONTHS.iter().position(|month| *month == name)? as i64 + 1;
     let year = line.get(clock + 8..).and_then(|rest| rest.trim_start().get(..4)).and_then(|year| year.parse().ok());
-    Some(Minute { year: year.filter(|year| *year > 1999), of_year: of_year(month, day) })
+    Some(Minute { year: year.filter(|year| *year > 1999), of_year: of_year(month, day)? })
 }
 
 /// Whether at this colon stands the first of a clock: `03:12:44`.
@@ -107,6 +117,32 @@ mod tests {
         let without_year = minute("Nov 16 03:12:44 box kernel: a").expect("a date");
         assert_eq!((without_year.year, minutes[0].map(|it| it.since(without_year))), (None, Some(0)));
         assert_eq!(["03:12:44 a", "step 3", "é12:00:00"].map(minute), [None; 3]);
+    }
+
+    #[test]
+    fn what_is_no_date_is_no_minute() {
+        for line in [
+            "data/2026/1763600000000000000/12 03:00:00 a",
+            "2026/13/12 03:00:00 a",
+            "2026-01-00 03:00:00 a",
+            "Nov 99 03:00:00 a",
+        ] {
+            assert_eq!(minute(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_note_without_a_year_is_of_the_nearest_one() {
+        let before = |time: &str| format!("{time} INFO step 101 loss 2.3\n");
+        let note = |time: &str| format!("{time} box kernel: Out of memory: Killed process 991 (python)");
+        for (run, kill, expected) in [
+            ("2026-12-31 23:58:00", "Jan  1 00:03:12", false),
+            ("2027-01-01 00:10:00", "Dec 31 23:59:12", false),
+            ("2027-01-03 00:10:00", "Dec 31 23:59:12", true),
+            ("2026-11-19 10:00:00", "Nov 16 03:12:44", true),
+        ] {
+            assert_eq!(is_of_another_day(&note(kill), Some("python"), &before(run), ""), expected, "{run}: {kill}");
+        }
     }
 
     #[test]

@@ -17,12 +17,14 @@ pub struct CodeLine {
     pub code: String,
 }
 
+/// What paths of libraries have in them, and what they begin with where they are relative.
+const LIBRARIES: [&str; 6] = ["site-packages/", "dist-packages/", "/lib/python", "/torch/", "<frozen", "torchinductor"];
+const RELATIVE: [&str; 2] = ["torch/", "lib/python"];
+
 /// Whether a frame is none of a library's.
 pub(crate) fn is_own(frame: &StackFrame) -> bool {
     let file = frame.file.replace('\\', "/");
-    let is_library = ["site-packages/", "dist-packages/", "/lib/python", "torch/", "<frozen", "torchinductor"]
-        .iter()
-        .any(|part| file.contains(part));
+    let is_library = LIBRARIES.iter().any(|part| file.contains(part)) || RELATIVE.iter().any(|it| file.starts_with(it));
     !is_library && !is_internal(frame)
 }
 
@@ -59,6 +61,15 @@ mod tests {
             "  File \"pandas/_libs/parsers.pyx\", line 808, in pandas._libs.parsers.TextReader.read\n",
         ] {
             assert_eq!(file(&format!("{own}{below}")).as_deref(), Some("prep.py"), "{below}");
+        }
+        for (path, expected) in [
+            ("/home/a/faster-rcnn.pytorch/lib/model/resnet.py", "/home/a/faster-rcnn.pytorch/lib/model/resnet.py"),
+            ("/usr/lib/python3/dist-packages/torch/nn/modules/conv.py", "prep.py"),
+            ("/opt/src/torch/nn/modules/conv.py", "prep.py"),
+            ("torch/nn/modules/conv.py", "prep.py"),
+        ] {
+            let frame = format!("  File \"{path}\", line 3, in forward\n    return self.conv(x)\n");
+            assert_eq!(file(&format!("{own}{frame}")).as_deref(), Some(expected), "{path}");
         }
         assert_eq!(file("  File \"cupy/cuda/memory.pyx\", line 1402, in cupy.cuda.memory.malloc\n"), None);
     }

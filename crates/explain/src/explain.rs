@@ -9,21 +9,20 @@ use crate::code_line::code_line;
 use crate::culprit::{culprit, culprit_of_line, ends_at_logits};
 use crate::facts::Facts;
 use crate::holding::holdings;
-use crate::log::{Event, Printout};
+use crate::log::{Event, Flag, Printout};
 use crate::model::Model;
 use crate::{Activity, Cause, CheckpointWork, Context, MemoryReport, Verdict};
 
 /// Explains one event of a log.
 pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdict {
     let circumstances = &event.circumstances;
-    let stack_is_nanogpt = circumstances.frames.iter().any(|frame| frame.function == "estimate_loss");
     let oom = &event.oom;
     let computes_on_host = oom.place == Place::Host && oom.source == Source::Allocator && oom.engine == Engine::PyTorch;
     let refused_logits = oom.requested.filter(|_| ends_at_logits(event));
     let flags = log.flags.with(context.configs.iter().map(|config| &*config.text));
-    let facts =
-        Facts { configs: &context.configs, log, flags: &flags, stack_is_nanogpt, computes_on_host, refused_logits };
-    let mut judgement = judge(event, log);
+    let frames = &circumstances.frames;
+    let facts = Facts { configs: &context.configs, log, flags: &flags, frames, computes_on_host, refused_logits };
+    let mut judgement = judge(event, log, flags.share(Flag::Share));
     let is_refused = oom.place == Place::Host && matches!(oom.source, Source::Allocator | Source::Heap);
     if let Some(limit) = log.address_limit.filter(|_| is_refused) {
         judgement = judgement.with(Cause::Limit);
@@ -56,8 +55,8 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         culprit: culprit.as_ref(),
         frames: &circumstances.frames,
     };
-    judgement = match case.least_of_a_step() {
-        Some(least) => judgement.against(least),
+    judgement = match case.estimate_of_a_step() {
+        Some(estimate) => judgement.against(estimate),
         None => judgement,
     };
     let case = Case { judgement: &judgement, ..case };
@@ -69,7 +68,7 @@ pub(crate) fn verdict(event: &Event, log: &Printout, context: &Context) -> Verdi
         evidence.push(format!("it happened in {activity}: {why}"));
     }
     evidence.extend(judgement.checkpoint.map(|work| work.to_string()));
-    evidence.extend(steps_around(event, log, activity));
+    evidence.extend(steps_around(event, log, activity, case.kept()));
     evidence.extend(refuted);
     let Counsel { work, advice, patch, notes } = advise(&case);
     Verdict {
@@ -130,18 +129,18 @@ fn refuted_by_steps(model: &Model, event: &Event, log: &Printout, available: Opt
     let (first, step) = steps_done(event, log)?;
     Some(format!(
         "by the settings alone weights, gradients and moments take {fixed}, yet steps {first} to {step} went well in {available}: \
-         they are sharded or offloaded, or only a part is trained, so what a step takes is not reckoned with"
+         they are sharded or offloaded, or only a part is trained, so no estimate of a step is shown"
     ))
 }
 
-/// What the steps before and after an event show.
-fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>) -> Vec<String> {
+/// What the steps before and after an event show, where something may be kept from one to the next.
+fn steps_around(event: &Event, log: &Printout, activity: Option<Activity>, kept: &str) -> Vec<String> {
     let mut sentences = Vec::new();
     let is_step = matches!(activity, Some(Activity::Training | Activity::Optimizer));
     if let Some((first, step)) = steps_done(event, log).filter(|_| is_step) {
         sentences.push(format!(
             "steps {first} to {step} went well before, so steps differ: longer samples, or something that is kept \
-             from step to step (a sum of losses with their graphs instead of loss.item(), outputs in a list)"
+             from step to step ({kept})"
         ));
     }
     if event.circumstances.frames.iter().any(|frame| frame.code.contains("retain_graph=True")) {

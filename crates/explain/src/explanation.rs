@@ -51,7 +51,7 @@ impl NotMemory {
             LookAlike::CorruptedSize => {
                 "a corrupted size: no device has that much memory, so a counter, a shape or a message from another \
                  process is \
-                 broken (often after a communication timeout); mend that, no memory will help"
+                 broken (often after a communication timeout); fix that; more memory will not help"
             }
             LookAlike::KernelResources => {
                 "a kernel that wants more of the chip's own scratch memory than there is: smaller blocks or fewer \

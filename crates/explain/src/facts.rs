@@ -2,6 +2,7 @@
 
 use lowtide_config::{Config, Setting, Syntax, whole_number};
 use lowtide_core::Bytes;
+use lowtide_log::{StackFrame, recomputes};
 pub(crate) use lowtide_trainers::Key;
 use lowtide_trainers::{Accumulation, Answer, Preset, Question, answer, candidates, flag, is_deepspeed, whole_batch};
 
@@ -42,8 +43,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) log: &'a Printout,
     /// Flags of the log and of the configurations.
     pub(crate) flags: &'a Flags,
-    /// Whether the stack goes through nanoGPT's `estimate_loss`.
-    pub(crate) stack_is_nanogpt: bool,
+    /// The stack of the event.
+    pub(crate) frames: &'a [StackFrame],
     /// Whether tensors were refused memory of the machine, so that it is the processor that computes.
     pub(crate) computes_on_host: bool,
     /// What logits were refused, where the stack ends at them.
@@ -70,6 +71,12 @@ fn checkpoint_shape(name: &str) -> Option<[u64; 3]> {
         "gpt2-xl" => Some([48, 25, 1600]),
         _ => None,
     }
+}
+
+/// `/home/me/nanoGPT/train.py`
+fn is_of_nanogpt(file: &str) -> bool {
+    let mut folders = file.rsplit(['/', '\\']).skip(1);
+    folders.any(|folder| folder.get(..7).is_some_and(|name| name.eq_ignore_ascii_case("nanogpt")))
 }
 
 impl<'a> Facts<'a> {
@@ -229,7 +236,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether this is nanoGPT, or a script after its model.
+    /// Whether this is nanoGPT, or a script after its model. A function of the same name as one of its own is no sign: lectures
+    /// and exercises have them, with other sizes.
     pub(crate) fn is_nanogpt(&self) -> bool {
         let by_config = self.configs.iter().any(|config| {
             let has =
@@ -239,7 +247,8 @@ impl<'a> Facts<'a> {
                 && ["block_size", "n_embd", "eval_iters", "lr_decay_iters", "init_from"].iter().any(|name| has(name))
         });
         let by_script = || Preset::find(self.configs) == Some(Preset::NanoGpt);
-        by_config || self.stack_is_nanogpt || self.log.tokens_per_iteration.is_some() || by_script()
+        let by_folder = || self.frames.iter().any(|frame| is_of_nanogpt(&frame.file));
+        by_config || self.log.tokens_per_iteration.is_some() || by_script() || by_folder()
     }
 
     /// Whether Hugging Face's Trainer reads these settings.
@@ -287,19 +296,60 @@ impl<'a> Facts<'a> {
         set.or_else(whole).or_else(|| self.log.number(Key::Batch)).filter(|batch| (1..=1 << 24).contains(batch))
     }
 
+    /// The type that is computed in: as set, as the log shows it turned on, or as weights are that are trained in it themselves.
     pub(crate) fn dtype(&self) -> Option<Dtype> {
-        if self.is_on(Key::Bf16) == Some(true) {
+        let set = self.set_dtype();
+        let is_wide = set.is_none_or(|dtype| dtype == FP32);
+        if is_wide && self.log.switches.half_training { Some(BF16) } else { set }
+    }
+
+    /// Whether it is computed in half precision already.
+    pub(crate) fn computes_in_half(&self) -> bool {
+        self.dtype().is_some_and(|dtype| dtype != FP32)
+    }
+
+    /// Whether the log says that the card has no bf16, so that a run with it does not compute in it.
+    pub(crate) fn has_no_bf16(&self) -> bool {
+        self.log.remarks.iter().any(|remark| remark.kind == "no_bf16")
+    }
+
+    fn set_dtype(&self) -> Option<Dtype> {
+        let [bf16, fp16] = [Key::Bf16, Key::Fp16].map(|key| self.is_on(key));
+        if bf16 == Some(true) {
             return Some(BF16);
         }
-        if self.is_on(Key::Fp16) == Some(true) {
+        if fp16 == Some(true) {
             return Some(FP16);
         }
         // nanoGPT computes in fp32 on a processor, whatever its dtype says.
         if self.is_nanogpt() && self.is_on_cpu() {
             return Some(FP32);
         }
+        let is_off = [bf16, fp16] == [Some(false); 2];
+        let named = self.text(Key::Dtype).and_then(dtype_named);
+        let half = || self.log.switches.half_compute.filter(|_| !is_off).and_then(dtype_named);
         let nanogpt = || self.is_nanogpt().then_some(BF16);
-        self.text(Key::Dtype).and_then(dtype_named).or_else(nanogpt)
+        // Weights in fp32 are what half precision is computed beside.
+        named.filter(|dtype| *dtype != FP32).or_else(half).or(named).or_else(nanogpt)
+    }
+
+    /// Whether activations are recomputed, by a configuration, the log or the stack. What a log prints may be of another run: a
+    /// configuration counts before it.
+    pub(crate) fn recomputes(&self) -> bool {
+        let is_on = match self.find(Key::Recompute) {
+            Some(_) => self.is_on(Key::Recompute) == Some(true),
+            None => self.log.switches.recompute || self.log.narrative.recomputes,
+        };
+        is_on || self.frames.iter().any(recomputes)
+    }
+
+    /// Whether the loss is computed in pieces, by what is turned on or by the stack.
+    pub(crate) fn chunks_loss(&self) -> bool {
+        let is_piecewise = |frame: &StackFrame| {
+            let names = ["linear_cross_entropy", "cut_cross_entropy"];
+            names.iter().any(|name| frame.file.contains(name) || frame.function.contains(name))
+        };
+        self.log.switches.chunked_loss || self.frames.iter().any(is_piecewise)
     }
 
     /// How many tokens the model knows: what the program found counts before what is set, and that before a default.
@@ -325,7 +375,7 @@ impl<'a> Facts<'a> {
             configs,
             log: &NOTHING,
             flags: &NOTHING.flags,
-            stack_is_nanogpt: false,
+            frames: &[],
             computes_on_host: false,
             refused_logits: None,
         }

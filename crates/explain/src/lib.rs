@@ -10,7 +10,7 @@
 //!
 //! **Where to start reading.** `investigation.rs` walks the log; `log/event.rs` joins what the log says several times
 //! into one event; `explain.rs` makes a verdict of it; `cause/` holds the arithmetic; `facts.rs` joins it with what
-//! crate `trainers` says of the settings, and `culprit/`, `advice/` and `patch.rs` work with both.
+//! crate `trainers` says of the settings, and `culprit/`, `advice/` and `patch/` work with both.
 //!
 //! ```
 //! use lowtide_explain::{Cause, Context, explain};

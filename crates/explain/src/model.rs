@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Activity;
 use crate::block::{Attention, FeedForward, GATED};
 use crate::culprit::is_size;
-use crate::facts::{BF16, Dtype, FP32, Facts, Key};
+use crate::facts::{Dtype, FP32, Facts, Key};
 use crate::log::Sign;
 use crate::sharing::{Held, Sharing};
 
@@ -64,6 +64,8 @@ pub(crate) struct Model {
     /// Whether the optimizer's moments are in 8 bits.
     pub(crate) has_small_moments: bool,
     pub(crate) recomputes: bool,
+    /// Whether logits are made in pieces, one at a time.
+    pub(crate) chunks_loss: bool,
     /// Whether memory is the machine's, by way of its C library.
     pub(crate) is_on_cpu: bool,
 }
@@ -75,6 +77,8 @@ pub(crate) const SMALL_MOMENTS: u64 = 2;
 const SCORE: u64 = 7;
 /// Bytes for each logit at the peak: 16-bit, widened to fp32, and the gradients of both.
 const LOGIT: u64 = 12;
+/// In so many pieces a loss is computed that is not computed whole.
+const PIECES: u64 = 8;
 
 impl Model {
     /// The model that settings describe; `None` where its shape is not there.
@@ -100,9 +104,7 @@ impl Model {
         let (parameters, trained) = believed(facts, blocks.saturating_add(embeddings))?;
         let switches = facts.log.switches;
         let sharing = Sharing::read(&switches.sharing)?;
-        let dtype = facts.dtype().unwrap_or(FP32);
         let is_narrow = switches.half_training && trained == parameters && !facts.log.signs.has(Sign::DeepSpeed);
-        let dtype = if switches.half_training && dtype == FP32 { BF16 } else { dtype };
         Some(Self {
             parameters,
             trained,
@@ -112,13 +114,14 @@ impl Model {
             inner: feed_forward.active,
             vocabulary,
             embeddings: embeddings.min(parameters),
-            weight_bits: switches.weight_bits.filter(|_| trained < parameters),
+            weight_bits: facts.flags.weight_bits().beside_adapters().filter(|_| trained < parameters),
             sharing,
             sequence,
-            dtype,
+            dtype: facts.dtype().unwrap_or(FP32),
             is_narrow,
             has_small_moments: switches.eight_bit_moments,
-            recomputes: facts.is_on(Key::Recompute) == Some(true),
+            recomputes: facts.recomputes(),
+            chunks_loss: facts.chunks_loss(),
             is_on_cpu: facts.is_on_cpu(),
         })
     }
@@ -263,7 +266,8 @@ impl Model {
     }
 
     fn logits(&self) -> u64 {
-        self.sequence.saturating_mul(self.vocabulary).saturating_mul(LOGIT)
+        let all = self.sequence.saturating_mul(self.vocabulary).saturating_mul(LOGIT);
+        if self.chunks_loss { all / PIECES } else { all }
     }
 
     /// The expected peak of a training step with so many samples at once.
@@ -272,10 +276,9 @@ impl Model {
         Bytes(self.fixed().saturating_add(batch.saturating_mul(sample)))
     }
 
-    /// The peak where the loss is computed in pieces of an eighth.
-    pub(crate) fn peak_with_chunked_loss(&self, batch: u64) -> Bytes {
-        let sample = self.activations().saturating_add(self.logits() / 8);
-        Bytes(self.fixed().saturating_add(batch.saturating_mul(sample)))
+    /// The same model whose loss is computed in pieces.
+    pub(crate) fn with_chunked_loss(self) -> Self {
+        Self { chunks_loss: true, ..self }
     }
 
     /// The table for a batch.
@@ -311,11 +314,11 @@ impl Model {
                     ),
                 },
             ),
-            row(
-                "logits",
-                self.logits().saturating_mul(batch),
-                format!("{tokens} tokens x {} x {LOGIT} bytes with gradients", self.vocabulary),
-            ),
+            row("logits", self.logits().saturating_mul(batch), {
+                let pieces =
+                    if self.chunks_loss { format!(", one of {PIECES} pieces at a time") } else { String::new() };
+                format!("{tokens} tokens x {} x {LOGIT} bytes with gradients{pieces}", self.vocabulary)
+            }),
         ];
         rows.extend(of_batch.into_iter().filter(|_| self.is_whole()));
         let total = rows.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.bytes));
@@ -329,10 +332,10 @@ fn believed(facts: &Facts<'_>, by_shape: u64) -> Option<(u64, u64)> {
     let agree = |logged: u64| logged.abs_diff(by_shape) <= by_shape / 4;
     let log = facts.log;
     // Two weights of 4 bits are counted as one by whoever counts the elements of tensors.
-    let is_packed = |all: u64| log.switches.weight_bits == Some(4) && (by_shape / 2..by_shape / 4 * 3).contains(&all);
+    let bits = facts.flags.weight_bits().beside_adapters();
+    let is_packed = |all: u64| bits == Some(4) && (by_shape / 2..by_shape / 4 * 3).contains(&all);
     // Adapters whose size nobody prints are small, and so is what quantized weights are trained with.
-    let adapts =
-        log.switches.weight_bits.is_some() || log.signs.has(Sign::Adapters) && !log.narrative.tunes_all_weights;
+    let adapts = bits.is_some() || log.signs.has(Sign::Adapters) && !log.narrative.tunes_all_weights;
     match (facts.log.parameters, facts.log.trained) {
         (Some(all), trained) if is_packed(all) => Some((by_shape, trained.unwrap_or(by_shape / 200))),
         (Some(all), trained) => agree(all).then(|| (all, trained.unwrap_or(all).min(all))),

@@ -70,6 +70,22 @@ impl OwnHeap {
         }
     }
 
+    /// What happened, as a sentence whose subject is who has the heap: the machine may have had much memory left.
+    #[must_use]
+    pub const fn happening(self) -> &'static str {
+        match self {
+            Self::Java => "Java reached its heap limit",
+            Self::JavaClasses | Self::JavaPermanent => "Java reached its limit for classes",
+            Self::JavaArray => "Java cannot make an array that long",
+            Self::JavaBuffers => "Java reached its limit for buffers outside its heap",
+            Self::Spark => "Spark reached a heap limit",
+            Self::Node => "Node reached its heap limit",
+            Self::R => "R reached its memory limit",
+            Self::RVector => "R got no memory for a vector",
+            Self::Matlab => "MATLAB reached its limit for an array",
+        }
+    }
+
     /// Why it is that, as a sentence.
     pub(crate) const fn reason(self) -> &'static str {
         match self {

@@ -31,7 +31,7 @@ impl Sharing {
     /// As a run has it; `None` where it shares out and nothing tells among how many.
     pub(crate) fn read(switches: &SharingSwitches) -> Option<Self> {
         let stage = switches.stage.unwrap_or(0);
-        let ranks = switches.ranks.filter(|_| stage > 0);
+        let ranks = switches.ranks().filter(|_| stage > 0);
         if stage > 0 && ranks.is_none() {
             return None;
         }

@@ -30,6 +30,8 @@ static OTHER_WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| OTHER_LABELS.split(' 
 /// What bars of an evaluation are named.
 const EVALUATIONS: [&str; 8] =
     ["val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "testing"];
+/// Measures of what comes out of a model: a bar that names one and no loss is of a validation.
+const MEASURES: [&str; 4] = ["psnr", "ssim", "lpips", "miou"];
 /// Units of what is moved or prepared, not trained on.
 const OTHER_UNITS: [&str; 8] = ["examples/s", "B/s", "files/s", "file/s", "tables/s", "docs/s", "rows/s", "shards/s"];
 /// How rich and Keras draw.
@@ -54,7 +56,9 @@ impl ProgressBar<'_> {
     pub(crate) fn evaluation(&self) -> Option<&'static str> {
         let label = self.label.to_ascii_lowercase();
         let mut words = label.split(|byte| !byte.is_ascii_alphanumeric());
-        let name = words.find_map(|word| EVALUATIONS.into_iter().find(|name| name.as_bytes() == word))?;
+        let is_trained = has(&label, "loss");
+        let names = || EVALUATIONS.into_iter().chain(MEASURES.into_iter().filter(|_| !is_trained));
+        let name = words.find_map(|word| names().find(|name| name.as_bytes() == word))?;
         self.count.is_some_and(|(done, all)| done < all).then_some(name)
     }
 

@@ -64,13 +64,17 @@ pub(super) fn memory(verdict: &Verdict) -> String {
 /// What happened, as surely as the log tells it.
 pub(super) fn happening(verdict: &Verdict) -> String {
     let is_open = verdict.place == Place::Host && verdict.certainty < 0.5;
-    match verdict.source {
-        Source::ExitStatus if is_open => "a process was killed, perhaps for memory".to_owned(),
-        Source::DataWorker if is_open => "a worker process died, perhaps for memory".to_owned(),
-        _ if verdict.ended_by.is_some() => {
-            format!("{} ran out of memory, which the run got over; another error ended it", memory(verdict))
-        }
-        _ => format!("{} ran out of memory", memory(verdict)),
+    let happening = match verdict.source {
+        Source::ExitStatus if is_open => return "a process was killed, perhaps for memory".to_owned(),
+        Source::DataWorker if is_open => return "a worker process died, perhaps for memory".to_owned(),
+        _ => match verdict.heap {
+            Some(heap) => heap.happening().to_owned(),
+            None => format!("{} ran out of memory", memory(verdict)),
+        },
+    };
+    match verdict.ended_by {
+        Some(_) => format!("{happening}, which the run got over; another error ended it"),
+        None => happening,
     }
 }
 

@@ -537,6 +537,10 @@ fn names_keep_their_letters_and_groups_are_named() {
     assert!(library.contains(" cuDNN asks the driver"), "{library}");
     let group = words("Memory cgroup out of memory: Killed process 77 (python3) total-vm:88kB, anon-rss:31kB\n");
     assert!(group.starts_with("train.log, line 1: the container or job ran out of memory\n"), "{group}");
+    // A heap with a limit of its own fills whatever the machine has.
+    let heap = words("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory\n");
+    assert!(heap.starts_with("train.log, line 1: Node reached its heap limit\n"), "{heap}");
+    assert!(!heap.contains("the machine ran out of memory"), "{heap}");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use lowtide_config::Syntax;
 use lowtide_core::Bytes;
-use lowtide_log::{StackFrame, recomputes};
+use lowtide_log::StackFrame;
 
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_NUMBERS};
-use crate::facts::{FP32, Facts, Key};
-use crate::log::Sign;
+use crate::facts::{Facts, Key};
+use crate::log::{Sign, names_language};
 use crate::model::Model;
 use crate::patch::{Patch, add_after, single, switch};
 use crate::{Activity, Advice, Lever};
@@ -62,16 +62,6 @@ impl Case<'_> {
         self.keeps_graphs() || self.narrative().grows
     }
 
-    /// Whether activations are recomputed, by a configuration, the log or the stack.
-    pub(super) fn recomputes_already(&self) -> bool {
-        // What a log prints may be of another run: a configuration counts before it.
-        let is_on = match self.facts.find(Key::Recompute) {
-            Some(_) => self.facts.is_on(Key::Recompute) == Some(true),
-            None => self.facts.log.switches.recompute || self.narrative().recomputes,
-        };
-        is_on || self.frames.iter().any(recomputes)
-    }
-
     /// Whether neither a model's arithmetic nor a patch tells two levers apart.
     pub(super) fn has_no_settings(&self) -> bool {
         self.model.is_none() && self.facts.configs.is_empty()
@@ -112,10 +102,16 @@ impl Case<'_> {
 
     /// Whether the log or the stack speaks of language.
     fn names_words(&self) -> bool {
-        let words =
-            ["translator", "/nlp/", "nlp.", "corpus", "vocab", "token", "gpt", "bert", "llama", "transformers/"];
+        let words = ["translator", "/nlp/", "nlp.", "corpus", "vocab", "transformers/"];
+        let is_of_language = |frame: &StackFrame| {
+            [&frame.file, &frame.function, &frame.code].into_iter().any(|text| names_language(text))
+        };
         let adapts_words = self.shows(Sign::Adapters) && !self.shows(Sign::Diffusion);
-        self.is_language_model() || self.shows(Sign::Language) || adapts_words || self.passes(&words)
+        self.is_language_model()
+            || self.shows(Sign::Language)
+            || adapts_words
+            || self.passes(&words)
+            || self.frames.iter().any(is_of_language)
     }
 
     /// Whether pictures go in, by the names in the stack.
@@ -138,10 +134,12 @@ impl Case<'_> {
 impl List<'_> {
     pub(super) fn chunked_loss(&mut self) {
         let case = self.case;
-        let peak = case.after(|model, batch| model.peak_with_chunked_loss(batch));
+        let peak = case.after(|model, batch| model.with_chunked_loss().peak(batch));
         let logits = case.model.zip(case.facts.batch()).map(|(model, batch)| model.logit_bytes(batch));
-        // One piece of eight is held at a time.
-        let saves = logits.map(|bytes| Bytes(bytes.get() / 8 * 7));
+        let less = |(model, batch): (Model, u64)| {
+            model.logit_bytes(batch).saturating_sub(model.with_chunked_loss().logit_bytes(batch))
+        };
+        let saves = case.model.zip(case.facts.batch()).map(less);
         let size = logits.map_or(String::new(), |bytes| format!(" ({bytes} with their gradients)"));
         let way = match case.framework() {
             Framework::Torch if case.shows(Sign::HuggingFaceTrainer) || case.facts.is_hugging_face() => {
@@ -158,7 +156,7 @@ impl List<'_> {
 
     pub(super) fn recompute(&mut self) {
         let case = self.case;
-        if case.recomputes_already() {
+        if case.facts.recomputes() {
             return;
         }
         let peak = case.after(|model, batch| Model { recomputes: true, ..model }.peak(batch));
@@ -213,13 +211,8 @@ impl List<'_> {
 
     pub(super) fn precision(&mut self) {
         let facts = self.case.facts;
-        let no_bf16 = facts.log.remarks.iter().any(|remark| remark.kind == "no_bf16");
-        let is_set =
-            facts.is_nanogpt() || [Key::Bf16, Key::Fp16, Key::Dtype].into_iter().any(|key| facts.find(key).is_some());
-        if self.case.model.is_some_and(|model| model.is_narrow) {
-            return;
-        }
-        if is_set && facts.dtype().is_some_and(|dtype| dtype != FP32) && !no_bf16 {
+        let no_bf16 = facts.has_no_bf16();
+        if self.case.model.is_some_and(|model| model.is_narrow) || facts.computes_in_half() && !no_bf16 {
             return;
         }
         let kind = self.case.framework().precision(no_bf16);
@@ -234,7 +227,7 @@ impl List<'_> {
         if self.case.has_no_settings() {
             let words = "; or half precision (torch.autocast in bf16, --bf16, --fp16), which takes half of their memory and rounds more";
             self.join_in_torch(Lever::Recompute, &[Lever::Precision], words);
-            match self.case.recomputes_already() {
+            match self.case.facts.recomputes() {
                 true => self.blocks_of_diffusion(),
                 false => self.flags_of_diffusion(),
             }
@@ -246,7 +239,7 @@ impl List<'_> {
     /// The same where no library recomputes by a switch.
     pub(super) fn precision_or_recompute(&mut self) {
         self.precision();
-        if self.case.has_no_settings() && !self.case.recomputes_already() {
+        if self.case.has_no_settings() && !self.case.facts.recomputes() {
             let words = "; or keep fewer of them: recompute in backward (torch.utils.checkpoint around each block)";
             self.join_in_torch(Lever::Precision, &[Lever::Recompute], words);
             self.offload_beside(Lever::Precision);

@@ -7,7 +7,7 @@ use lowtide_oom::{DeviceKind, Engine, Oom, Place};
 use crate::cause::Judgement;
 use crate::culprit::allocation;
 use crate::facts::{Facts, Key};
-use crate::log::{Narrative, Sign};
+use crate::log::{Flag, Narrative, Sign, WeightBits};
 use crate::model::Model;
 use crate::{Activity, Cause, Culprit, Lever};
 
@@ -68,6 +68,11 @@ impl Case<'_> {
         self.facts.log.signs.has(sign)
     }
 
+    /// Whether weights are in fewer than 16 bits, by what is set or by the libraries for it.
+    pub(super) fn has_quantized_weights(&self) -> bool {
+        self.shows(Sign::Quantized) || self.facts.flags.weight_bits() != WeightBits::All
+    }
+
     /// Whether a frame of the stack has one of the words in its file, function or code.
     pub(super) fn passes(&self, words: &[&str]) -> bool {
         self.frames.iter().any(|frame| {
@@ -79,9 +84,12 @@ impl Case<'_> {
         })
     }
 
-    /// Whether somebody trains, as far as the log tells.
+    /// Whether somebody trains, as far as the log tells: words of a training are in the names of models that others use, too.
     pub(super) fn trains(&self) -> bool {
-        self.shows(Sign::Training) || self.narrative().trains || self.activity == Some(Activity::Optimizer)
+        let (told, signs) = (self.narrative(), &self.facts.log.signs);
+        let makes_pictures = (self.shows(Sign::Comfy) || self.shows(Sign::Webui)) && !self.computes_gradients();
+        let is_shown = signs.has_surely(Sign::Training) || signs.has(Sign::Training) && !told.infers;
+        told.trains || self.activity == Some(Activity::Optimizer) || is_shown && !makes_pictures
     }
 
     /// Whether weights were on their way; what computes has them.
@@ -172,8 +180,8 @@ impl Case<'_> {
         self.need_of_a_step().max(fixed)
     }
 
-    /// What a step of training surely takes by settings and counts, whatever the figures of the message.
-    pub(crate) fn least_of_a_step(&self) -> Option<Bytes> {
+    /// What a step of training takes by settings and counts, whatever the figures of the message: an estimate.
+    pub(crate) fn estimate_of_a_step(&self) -> Option<Bytes> {
         if !matches!(self.activity, None | Some(Activity::Training | Activity::Optimizer)) {
             return None;
         }
@@ -240,9 +248,12 @@ impl Case<'_> {
             Lever::Shard => switches.sharing.stage == Some(3),
             Lever::Spill => switches.sharing.offloads_moments,
             Lever::SmallerOptimizer => switches.eight_bit_moments,
-            Lever::AttentionKernel => switches.fused_attention,
-            Lever::ChunkedLoss => switches.chunked_loss,
-            Lever::Precision => switches.half_compute && !self.facts.log.remarks.iter().any(|it| it.kind == "no_bf16"),
+            Lever::AttentionKernel => self.facts.flags.is_on(Flag::FusedAttention),
+            Lever::Recompute => self.facts.recomputes(),
+            Lever::ChunkedLoss => self.facts.chunks_loss(),
+            // Of a model that is only used it is the weights.
+            Lever::Precision if self.trains() => self.facts.computes_in_half() && !self.facts.has_no_bf16(),
+            Lever::Precision => switches.half_compute.is_some(),
             _ => false,
         }
     }

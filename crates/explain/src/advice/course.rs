@@ -292,7 +292,7 @@ impl List<'_> {
         match case.is_transformer() {
             true => {
                 let is_one_picture = case.shows(Sign::Diffusion) && case.facts.batch() == Some(1);
-                if is_one_picture && case.recomputes_already() {
+                if is_one_picture && case.facts.recomputes() {
                     self.smaller_input();
                 }
                 self.recompute_or_precision();

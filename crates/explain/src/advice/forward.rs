@@ -5,6 +5,7 @@ use lowtide_log::StackFrame;
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, List, NOT_NUMBERS};
+use crate::code_line::is_own;
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
@@ -34,12 +35,6 @@ const EVALUATES: &[&str] = &["evaluate", "evaluation", "eval", "validate", "vali
 /// What a stack goes through where weights are moved or read.
 const WEIGHTS: &[&str] =
     &["_apply", "convert", "model.to(", "net.to(", ".cuda(", "torch.load(", "load_state_dict(", "from_pretrained("];
-
-/// Whether a frame is none of a library's.
-pub(super) fn is_own(frame: &StackFrame) -> bool {
-    let file = frame.file.replace('\\', "/");
-    !["site-packages", "dist-packages", "lib/python", "torch/"].iter().any(|part| file.contains(part))
-}
 
 /// Whether one of the words is a part of a name, which dashes and underscores take apart.
 fn names(name: &str, words: &[&str]) -> bool {

@@ -64,6 +64,16 @@ impl Case<'_> {
         })
     }
 
+    /// What may be kept from step to step, in the words of the framework.
+    pub(crate) fn kept(&self) -> &'static str {
+        match self.framework() {
+            Framework::Torch => "a sum of losses with their graphs instead of loss.item(), outputs in a list",
+            Framework::Jax => "losses as arrays on the device instead of float(loss), outputs in a list",
+            Framework::Tensorflow => "a sum of losses as tensors instead of float(loss), outputs in a list",
+            Framework::Other => "outputs in a list",
+        }
+    }
+
     pub(super) fn framework(&self) -> Framework {
         if self.is_caffe_or_mxnet() || self.shows(Sign::OtherLanguage) {
             return Framework::Other;

@@ -125,6 +125,12 @@ impl Case<'_> {
         is_told && !self.trains()
     }
 
+    /// Whether Windows refused for want of a page file, by the number of its error.
+    fn lacks_page_file(&self) -> bool {
+        let names = ["WinError 1455", "os error 1455", "error code 1455"];
+        self.oom.engine == Engine::Windows || names.iter().any(|name| self.message.contains(name))
+    }
+
     /// Whether the processor turns texts into vectors.
     fn encodes_texts(&self) -> bool {
         self.makes_vectors() && self.activity != Some(Activity::Loading) && !self.shows(Sign::HuggingFaceTrainer)
@@ -149,7 +155,7 @@ impl List<'_> {
             return;
         }
         let is_worker = case.activity == Some(Activity::DataWorker) || case.oom.source == Source::DataWorker;
-        if case.oom.engine == Engine::Windows || case.message.contains("1455") {
+        if case.lacks_page_file() {
             self.page_file();
             self.workers();
             self.micro_batch();

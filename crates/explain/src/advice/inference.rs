@@ -4,10 +4,10 @@ use lowtide_log::StackFrame;
 use lowtide_oom::{DeviceKind, Engine, Source};
 
 use super::case::Case;
-use super::forward::is_own;
 use super::framework::Framework;
 use super::letters::sentence;
 use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
+use crate::code_line::is_own;
 use crate::log::Sign;
 use crate::{Activity, Cause, Lever};
 
@@ -61,7 +61,7 @@ impl Inference {
         // Masks of a picture are generated too.
         let generates = case.shows(Sign::Generation) && !case.passes(&["segment_anything", "mask_generator"]);
         // Weights in fewer bits that are not trained are a language model's.
-        let is_quantized = case.shows(Sign::Quantized) && case.framework() == Framework::Torch && !case.loads();
+        let is_quantized = case.has_quantized_weights() && case.framework() == Framework::Torch && !case.loads();
         let is_asked_about_pictures = case.shows(Sign::PictureQuestion) && case.is_said_to_infer();
         if generates || is_chat || is_metal || is_quantized || is_asked_about_pictures {
             return Some(Self::Texts);
@@ -251,7 +251,7 @@ impl List<'_> {
         if !case.may_be_torch() {
             return self.smaller_texts();
         }
-        if !case.shows(Sign::Quantized) {
+        if !case.has_quantized_weights() {
             let size = case.size_of_weights();
             let (half, kin): (_, &[Lever]) = match case.loads_in_half() {
                 true => ("", &[]),

@@ -6,7 +6,7 @@ use lowtide_oom::Place;
 use super::case::Case;
 use super::framework::Framework;
 use super::list::{ALL, Gain, List, NOT_MODEL, NOT_NUMBERS};
-use crate::log::Sign;
+use crate::log::{Sign, WeightBits};
 use crate::model::{Model, SMALL_MOMENTS};
 use crate::sharing::{Held, Sharing};
 use crate::{Activity, Lever};
@@ -72,7 +72,7 @@ impl Case<'_> {
         if let Some(model) = self.model {
             return model.bytes_of_a_weight();
         }
-        match (self.shows(Sign::Quantized), self.shows(Sign::Adapters)) {
+        match (self.has_quantized_weights(), self.shows(Sign::Adapters)) {
             (true, _) => 1,
             (false, true) => 2,
             (false, false) => 4,
@@ -167,7 +167,9 @@ impl List<'_> {
         let case = self.case;
         let is_partly_trained = case.model.is_some_and(|model| model.trained < model.parameters);
         let adapts = (case.shows(Sign::Adapters) || is_partly_trained) && !case.narrative().tunes_all_weights;
-        if case.framework() != Framework::Torch || adapts && case.shows(Sign::Quantized) {
+        let has_few_bits =
+            case.has_quantized_weights() && !matches!(case.facts.flags.weight_bits(), WeightBits::Few(5..));
+        if case.framework() != Framework::Torch || adapts && has_few_bits {
             return;
         }
         if adapts {

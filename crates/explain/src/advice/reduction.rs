@@ -1,4 +1,4 @@
-//! What is to be less is below what there is: the one rule for settings that advice lowers.
+//! What is to be less is below what there is: flags of servers that advice lowers, by what the log shows of them.
 
 /// What a setting is lowered to, of which a usual value may be known, what the log shows, and the least that makes sense. Half of
 /// what is shown stands where the usual value is no less than it; none where that is too little.

@@ -52,8 +52,8 @@ impl List<'_> {
         if case.passes(&["bitsandbytes"]) {
             self.add(
                 Lever::StateToHost,
-                "Another bitsandbytes (0.37.2, or a current one): versions in between lay 8-bit weights out a second time on \
-                 the device to save them; and save the adapter alone (model.save_pretrained of peft)",
+                "Save the adapter alone (model.save_pretrained of peft), not the 8-bit weights below it, which are laid out a \
+                 second time on the device to be saved; a current bitsandbytes does without that",
                 ALL,
             );
         } else if case.passes(&["zero3_consolidated", "deepspeed/runtime/zero"]) {

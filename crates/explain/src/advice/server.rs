@@ -211,11 +211,11 @@ impl Case<'_> {
 
     /// Tokens of one request's context, as set or as the program prints it.
     pub(super) fn context(&self) -> Option<u64> {
-        self.shown(Flag::Context).or(self.facts.log.context)
+        self.shown(Flag::Context)
     }
 
-    fn physical_batch(&self) -> Option<u64> {
-        self.shown(Flag::PhysicalBatch).or(self.facts.log.physical_batch)
+    pub(super) fn physical_batch(&self) -> Option<u64> {
+        self.shown(Flag::PhysicalBatch)
     }
 
     /// The longest text that fits, where the server worked it out.

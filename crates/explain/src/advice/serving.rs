@@ -7,8 +7,7 @@ use super::case::Case;
 use super::list::{ALL, List, NOT_MODEL, NOT_NUMBERS};
 use super::reduction::reduced;
 use super::server::Server;
-use super::share::WeightBits;
-use crate::log::{Flag, Sign};
+use crate::log::{Flag, Sign, WeightBits};
 use crate::{Cause, Lever};
 
 /// vLLM's word for a share that weights and the first computation fill.
@@ -133,10 +132,10 @@ impl List<'_> {
         if case.loads_weights() && server.layers().is_none() {
             return self.more_cards(server);
         }
-        if case.facts.log.physical_batch.is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
+        if case.physical_batch().is_some_and(|tokens| tokens > USUAL_PHYSICAL_BATCH) {
             self.fewer_requests(server);
         }
-        if case.facts.log.context.is_some_and(|tokens| tokens > LARGE_CONTEXT) {
+        if server.layers().is_some() && case.context().is_some_and(|tokens| tokens > LARGE_CONTEXT) {
             self.context(server);
         }
         if server.layers().is_some() && case.asks_for_more_than_weights() {
@@ -229,9 +228,8 @@ impl List<'_> {
             Server::TextGenerationInference => "--num-shard",
             Server::LmDeploy | Server::Ollama | Server::Ggml => return,
         };
-        let cards = self.case.facts.log.cards.cards_of_a_model.map(u64::from);
-        let text = match self.case.shown(Flag::Cards).or(cards).filter(|cards| *cards > 1) {
-            Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards * 2),
+        let text = match self.case.shown(Flag::Cards).filter(|cards| *cards > 1) {
+            Some(cards) => format!("More cards for one model: {flag} {} instead of {cards}", cards.saturating_mul(2)),
             None => format!("More cards for one model: {flag} 2"),
         };
         self.add(Lever::MoreCards, text, ALL);

@@ -10,7 +10,7 @@ use super::case::Case;
 use super::list::{ALL, List};
 use super::server::Server;
 use crate::cause::cache_need;
-use crate::log::{Flag, Sign, bits_of_way};
+use crate::log::{Flag, Sign, WeightBits};
 use crate::{Cause, Lever};
 
 /// What is left beside others.
@@ -23,21 +23,10 @@ enum Room {
     Unknown,
 }
 
-/// In how many bits weights are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WeightBits {
-    /// In 16, as they come.
-    All,
-    /// In 8 or fewer.
-    Few(u64),
-    /// In fewer, and nothing tells in how many.
-    Open,
-}
-
 impl Case<'_> {
     /// The share that the server was given.
     pub(super) fn share(&self) -> Option<f64> {
-        self.facts.flags.share(Flag::Share).or(self.facts.log.cards.share)
+        self.facts.flags.share(Flag::Share)
     }
 
     /// What a server can have beside others, and what there is in all.
@@ -54,7 +43,7 @@ impl Case<'_> {
             WeightBits::Few(bits) => bits,
             WeightBits::Open => return None,
         };
-        let cards = self.shown(Flag::Cards).or(self.facts.log.cards.cards_of_a_model.map(u64::from)).unwrap_or(1);
+        let cards = self.shown(Flag::Cards).unwrap_or(1);
         Some(Bytes(self.facts.log.named_parameters?.saturating_mul(bits) / 8 / cards.max(1)))
     }
 
@@ -68,12 +57,11 @@ impl Case<'_> {
     /// In how many bits the weights are already: by the name of the model, or by the way that the server was given.
     pub(super) fn bits_of_weights(&self, server: Server) -> WeightBits {
         let flags = self.facts.flags;
-        let of_way = |way: &str| match (way, server) {
-            ("bitsandbytes", Server::TextGenerationInference) => WeightBits::Few(8),
-            (way, _) => bits_of_way(way).map_or(WeightBits::Open, WeightBits::Few),
-        };
-        let by_way = || flags.value(Flag::Quantization).map_or(WeightBits::All, of_way);
-        flags.number(Flag::NamedBits).map_or_else(by_way, WeightBits::Few)
+        // What vLLM does in 4 bits by that name is done in 8 here.
+        let is_eight = server == Server::TextGenerationInference
+            && flags.number(Flag::NamedBits).is_none()
+            && flags.value(Flag::Quantization) == Some("bitsandbytes");
+        if is_eight { WeightBits::Few(8) } else { flags.weight_bits() }
     }
 
     /// The room beside others, as a share of the card where the server's flag is one.
@@ -194,7 +182,7 @@ fn exact_share(case: &Case<'_>) -> Option<(u64, Bytes)> {
         return None;
     }
     let (wanted, room) = cache_need(case.oom, case.message, cards)?;
-    let (total, share) = (cards.total.filter(|total| !total.is_zero())?, cards.share?);
+    let (total, share) = (cards.total.filter(|total| !total.is_zero())?, case.share()?);
     let lacking = wanted.saturating_sub(room);
     let percent = (share * 100.0 + lacking.get() as f64 * 100.0 / total.get() as f64).ceil();
     (!lacking.is_zero()).then_some((percent as u64, lacking))

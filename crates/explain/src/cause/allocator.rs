@@ -181,7 +181,7 @@ fn alone(figures: &Figures<'_>, decided: Judgement) -> Judgement {
     if decided.cause != Cause::OtherProcess || figures.basis != Basis::LeftOver {
         return decided;
     }
-    let told = "nobody else is in the driver's table, as the post tells: then it is this process's own".to_owned();
+    let told = "nobody else is in the driver's table, as the post says: then it is this process's own".to_owned();
     let evidence = decided.evidence.into_iter().chain([told]).collect();
     Judgement::new(Cause::OutsideAllocator, 0.6, evidence).with(Cause::OtherProcess)
 }
@@ -268,7 +268,7 @@ fn enough_free(figures: &Figures<'_>, free: Bytes, stated: String) -> Judgement 
     let whole = Possibility::new(
         Cause::Need,
         "nearly all that was free was asked for in one piece, and the driver needs some of it itself",
-        "a request a tenth smaller: if that fits, it was that",
+        "a request a tenth smaller: if that fits, its size was the cause",
     );
     let is_nearly_all = figures.tried.get() >= free.get() / 5 * 4;
     let order = if is_nearly_all { vec![whole, passing()] } else { vec![passing(), whole] };
@@ -312,12 +312,12 @@ fn in_pieces(figures: &Figures<'_>, idle: Bytes, stated: String) -> Judgement {
         let pieces = Possibility::new(
             Cause::Fragmentation,
             "what is idle lies in pieces",
-            "expandable_segments:True: if the run gets clearly further, it was that",
+            "expandable_segments:True: if the run gets clearly further, fragmentation was the cause",
         );
         let full = Possibility::new(
             Cause::Need,
             "the device is full: what is idle are remainders, as every run has them, and the next request would fail",
-            "less at once (half the micro-batch, shorter or smaller inputs): if the peak goes down with it, it was that",
+            "less at once (half the micro-batch, shorter or smaller inputs): if the peak goes down with it, the need was the cause",
         );
         // So much more than was asked for would have had a piece for it.
         let would_have_served = idle.get() / 8 >= tried.get();

@@ -29,7 +29,7 @@ pub(super) fn holders(oom: &Oom, reserved: Option<Bytes>, log: &Printout) -> Hol
     let near = if log.is_group { NEXT_IN_GROUP } else { NEXT };
     let named = oom.processes.iter().filter(|process| Some(process.pid) != pid).map(|process| {
         let is_next = |other: &&ProcessUse| other.pid != process.pid && other.pid.abs_diff(process.pid) <= near;
-        let runs_beside = log.is_group || log.cards.has_too_few_cards();
+        let runs_beside = log.is_group || log.cards.has_too_few_cards(log.switches.sharing.ranks_of_machine());
         let is_far = pid.is_some_and(|own| own.abs_diff(process.pid) > OF_ONE_LAUNCH);
         let is_like_own = runs_beside && !is_far && is_alike(process.used, used);
         let is_rank = oom.processes.iter().any(|other| is_next(&other)) || is_like_own;
@@ -70,7 +70,8 @@ struct Own {
 /// that holds a little more than the allocator.
 fn own(oom: &Oom, reserved: Option<Bytes>) -> Own {
     // The figures are rounded to two decimals each.
-    let holds_pool = |used: Bytes| reserved.is_none_or(|reserved| used.get() + (used.get() >> 7) >= reserved.get());
+    let holds_pool =
+        |used: Bytes| reserved.is_none_or(|reserved| used.get().saturating_add(used.get() >> 7) >= reserved.get());
     if let Some(used) = oom.in_use {
         // A counter that a container cannot read is 0.
         return Own { used: Some(used).filter(|used| holds_pool(*used)), ..Own::default() };

@@ -28,7 +28,7 @@ pub(super) fn host(event: &Event, log: &Printout) -> Judgement {
         Source::DataWorker => "a data worker was killed, as the kernel does when memory runs out",
         Source::SharedMemory => "shared memory between processes (/dev/shm) is full",
         Source::ExitStatus if oom.engine == Engine::Unknown && oom.certainty == Certainty::Slight => {
-            "somebody tells that a process ended, and shows nothing that ended it; the kernel's killer is the usual one"
+            "the post says that a process ended, without the reason; the kernel's killer is the usual one"
         }
         Source::ExitStatus => "a process was killed (signal 9); the kernel's killer is one of the reasons for that",
         Source::Heap if oom.engine == Engine::Julia => {
@@ -46,7 +46,7 @@ pub(super) fn host(event: &Event, log: &Printout) -> Judgement {
              itself (ulimit -v, RLIMIT_AS) stood in the way"
         }
         Source::Runtime => "the stack ends where memory of the machine is pinned, and the driver refused it",
-        Source::Startup => "the server reckoned before it began, and the machine has too little free",
+        Source::Startup => "the server checked before it began, and the machine has too little free",
         _ => "memory of the machine ran out",
     };
     let text = heap.map_or(text, OwnHeap::reason);
@@ -76,7 +76,7 @@ pub(super) fn host(event: &Event, log: &Printout) -> Judgement {
     if let Some(request) = is_of_node(oom).then(|| request(&event.message)).flatten() {
         judgement
             .evidence
-            .push(format!("its request was {request}: the scheduler looks for no more than that on a node"));
+            .push(format!("its request was {request}: the scheduler reserved only that much on the node"));
     }
     if let (Some(used), Some(capacity)) = (oom.used, oom.capacity) {
         judgement.evidence.push(format!("{used} of the {capacity} of the machine were in use"));
@@ -112,7 +112,7 @@ fn killer(message: &str) -> &'static str {
             "earlyoom ended a process because the machine had hardly any memory left"
         }
         () if has("process of this unit") || has("'oom-kill'") => {
-            "systemd tells that a process of the unit was ended for its memory, and not at whose limit"
+            "systemd says that a process of the unit was ended for its memory, and not at whose limit"
         }
         () if has("JETSAM") || has("vm-compressor") => "macOS ended a process because the machine had no memory left",
         () => "the kernel ended a process because the whole machine had no memory left",

@@ -85,11 +85,11 @@ impl Judgement {
         others.into_iter().fold(judgement, Self::with)
     }
 
-    /// The same, where a step is known to need more than there is: then what is idle in pieces is the smaller part of it.
+    /// The same, where a step is estimated to need more than there is: then what is idle in pieces is the smaller part of it.
     pub(crate) fn against(mut self, peak: Bytes) -> Self {
         let is_full = matches!(self.cause, Cause::Need | Cause::Fragmentation);
         let Some(available) = self.available.filter(|available| is_full && peak > *available) else { return self };
-        let known = format!("by its settings a step takes {peak} or more, and there are {available}");
+        let known = format!("by its settings a step takes about {peak} (an estimate), and there are {available}");
         self.evidence.insert(self.evidence.len().min(1), known);
         let is_open = !self.possibilities.is_empty() || self.cause == Cause::Fragmentation;
         if is_open {

@@ -13,15 +13,15 @@ use super::startup::startup;
 use crate::log::{Event, Printout};
 use crate::verdict::{Cause, Holder, Relation};
 
-/// Judges an event of a log.
-pub(crate) fn judge(event: &Event, log: &Printout) -> Judgement {
+/// Judges an event of a log, of a server that was given a share of the card.
+pub(crate) fn judge(event: &Event, log: &Printout, share: Option<f64>) -> Judgement {
     let mut judgement = match (event.oom.place, event.oom.source) {
         (Place::Host, _) => host(event, log),
         (Place::Device, Source::Allocator) if is_pool_limit(event) => pool_limit(event),
         (Place::Device, Source::Allocator) if is_block_limit(event) => block_limit(&event.oom),
         (Place::Device, Source::Allocator) => allocator(&event.oom, log),
         (Place::Device, Source::Scheduler) => slice_of_a_card(&event.oom),
-        (Place::Device, Source::Startup) => startup(event, &log.cards),
+        (Place::Device, Source::Startup) => startup(event, &log.cards, share),
         (Place::Device, Source::Heap) if is_told(&event.oom) => told(&event.oom),
         (Place::Device, _) => driver(event, log),
     };
@@ -49,7 +49,7 @@ fn is_told(oom: &Oom) -> bool {
 }
 
 fn told(oom: &Oom) -> Judgement {
-    let text = "somebody tells of it and shows no error, and a step that needs too much is the usual cause";
+    let text = "the post shows no error of it, and a step that needs too much is the usual cause";
     Judgement::bare(oom, Cause::Need, 0.55, text)
 }
 

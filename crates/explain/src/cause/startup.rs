@@ -12,7 +12,7 @@ const LARGEST_SHARE: f64 = 0.95;
 /// Shares below this were set by somebody: the servers' own are 0.9 and a little less.
 const USUAL_SHARE: f64 = 0.85;
 
-pub(super) fn startup(event: &Event, cards: &CardFacts) -> Judgement {
+pub(super) fn startup(event: &Event, cards: &CardFacts, share: Option<f64>) -> Judgement {
     let oom = &event.oom;
     match oom.engine {
         Engine::Sglang => {
@@ -46,9 +46,9 @@ pub(super) fn startup(event: &Event, cards: &CardFacts) -> Judgement {
     let lacking = wanted.zip(room).map(|(wanted, room)| wanted.saturating_sub(room));
     let more = cards
         .total
-        .zip(cards.share)
+        .zip(share)
         .map(|(total, share)| Bytes((total.get() as f64 * (LARGEST_SHARE - share).max(0.0)) as u64));
-    let (cause, certainty) = match (lacking, more, cards.share) {
+    let (cause, certainty) = match (lacking, more, share) {
         (Some(lacking), Some(more), _) if lacking <= more => (Cause::Limit, 0.85),
         (Some(_), Some(_), _) => (Cause::Need, 0.85),
         (None, _, Some(share)) | (Some(_), None, Some(share)) if share < USUAL_SHARE => (Cause::Limit, 0.65),
@@ -56,7 +56,7 @@ pub(super) fn startup(event: &Event, cards: &CardFacts) -> Judgement {
         (None, _, Some(_)) => (Cause::Need, 0.7),
         (None, ..) => (Cause::Need, 0.6),
     };
-    if let Some(share) = cards.share {
+    if let Some(share) = share {
         let more = more.map_or(String::new(), |more| format!("; {LARGEST_SHARE} would give {more} more"));
         evidence.push(format!("the server was given {share} of the card{more}"));
     }

@@ -3,7 +3,7 @@
 use lowtide_log::{Activity, makes_a_layer};
 
 use crate::cause::puts_optimizer_state;
-use crate::log::Event;
+use crate::log::{Event, names_language};
 use crate::verdict::Culprit;
 
 /// What the optimizer makes for all tensors at once where it updates them together.
@@ -109,8 +109,7 @@ const STACK_NAMES: &[(&[&str], &str)] = &[
 
 /// Whether the stack is that of a language model, in which no frames are.
 pub(super) fn is_of_language(event: &Event) -> bool {
-    let words = ["transformers/", "transformers\\", "logits", "lm_head", "input_ids", "token", "gpt", "llama", "bert"];
-    event.circumstances.frames.iter().any(|frame| {
-        words.iter().any(|word| frame.file.contains(word) || frame.code.contains(word) || frame.function.contains(word))
-    })
+    let words = ["transformers/", "transformers\\", "logits", "lm_head", "input_ids"];
+    let is_of = |text: &String| words.iter().any(|word| text.contains(word)) || names_language(text);
+    event.circumstances.frames.iter().any(|frame| [&frame.file, &frame.code, &frame.function].into_iter().any(is_of))
 }

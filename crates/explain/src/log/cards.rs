@@ -8,25 +8,21 @@ use lowtide_core::Bytes;
 use lowtide_log::{CardProcess, CardRow, CardTable};
 use lowtide_oom::Sieve;
 
+use super::narrative::is_of;
+
 /// What a log says of the cards.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CardFacts {
     table: CardTable,
     /// Cards that the program may use, by the driver's numbers.
     visible: Option<Vec<u32>>,
-    /// How many processes a launcher starts on a machine.
-    pub(crate) launched: Option<u32>,
     /// What a card has, as a program prints it.
     pub(crate) total: Option<Bytes>,
     /// What was free of it when the program found it, as TensorFlow prints it.
     pub(crate) free_at_start: Option<Bytes>,
     /// What was free of it before a server brought its weights, as sglang prints it.
     pub(crate) free_before_weights: Option<Bytes>,
-    /// The share of the card that a server was given.
-    pub(crate) share: Option<f64>,
-    /// On how many cards a server spreads one model.
-    pub(crate) cards_of_a_model: Option<u32>,
-    /// What is left of that share for the cache of keys and values.
+    /// What is left of a server's share for the cache of keys and values.
     pub(crate) cache: Option<Bytes>,
     /// The pool of TensorFlow or XLA.
     pub(crate) pool: Option<Pool>,
@@ -73,11 +69,7 @@ impl Pool {
     }
 }
 
-/// How many processes a launcher starts, on how many cards a server spreads a model, its share of a card, its cache.
-const LAUNCHED: [&str; 3] = ["nproc_per_node", "nproc-per-node", "num_processes"];
-const SPREAD: [&str; 4] = ["tensor_parallel_size", "tensor-parallel-size", "num-shard", "num_shard"];
-const SHARES: [&str; 4] =
-    ["gpu_memory_utilization", "gpu-memory-utilization", "mem-fraction-static", "mem_fraction_static"];
+/// What a server has for its cache.
 const CACHES: [&str; 3] = ["kv_cache_size=", "reserved for KV Cache is ", "Available KV cache memory: "];
 /// Whatever else a line has that says something of the cards.
 const OTHERS: [&str; 19] = [
@@ -102,7 +94,7 @@ const OTHERS: [&str; 19] = [
     "InUse:",
 ];
 /// All of these.
-static WORDS: Sieve = Sieve::new(|| [&LAUNCHED[..], &SPREAD, &SHARES, &CACHES, &OTHERS].concat());
+static WORDS: Sieve = Sieve::new(|| [&CACHES[..], &OTHERS].concat());
 
 /// A card with no more in use than a driver and a desktop take is free.
 const UNUSED_MIB: u64 = 600;
@@ -123,17 +115,6 @@ impl CardFacts {
         if let Some(rest) = after(line, "VISIBLE_DEVICES") {
             self.visible = devices(rest).or_else(|| self.visible.take());
         }
-        for name in LAUNCHED {
-            self.launched = after(line, name).and_then(|rest| number(rest).map(|count| count as u32)).or(self.launched);
-        }
-        for name in SPREAD {
-            let cards = after(line, name).and_then(number).map(|cards| cards as u32);
-            self.cards_of_a_model = cards.filter(|cards| (1..=1024).contains(cards)).or(self.cards_of_a_model);
-        }
-        for name in SHARES {
-            let share = after(line, name).and_then(number).filter(|share| *share > 0.0 && *share <= 1.0);
-            self.share = share.or(self.share);
-        }
         for name in CACHES {
             self.cache = after(line, name).and_then(size).or(self.cache);
         }
@@ -141,8 +122,11 @@ impl CardFacts {
         let begins = || after(line, "Load weight begin. avail mem=").and_then(size);
         self.free_before_weights = self.free_before_weights.or_else(begins);
         let named = |name: &str| after(line, name).and_then(size);
-        // Older versions have a line for each.
-        let own = |name: &str| line.trim_start().starts_with(name).then(|| named(name)).flatten();
+        // Older versions have a line for each, and no blank before the unit as those have who print the machine's.
+        let own = |name: &str| {
+            let value = line.trim_start().strip_prefix(name)?;
+            size(value).filter(|_| value.trim_end().ends_with("iB") && !value.trim_end().contains(' '))
+        };
         self.free_at_start = named("freeMemory: ").or_else(|| own("Free memory: ")).or(self.free_at_start);
         self.total = named("totalMemory: ").or_else(|| own("Total memory: ")).or(self.total);
         self.plan = Plan::read(line).or(self.plan);
@@ -205,11 +189,11 @@ impl CardFacts {
         self.lists_nobody && self.table.processes.is_empty()
     }
 
-    /// Whether a launcher starts more processes than there are cards, by the log.
-    pub(crate) fn has_too_few_cards(&self) -> bool {
+    /// Whether so many processes, as a launcher starts on this machine, are more than there are cards, by the log.
+    pub(crate) fn has_too_few_cards(&self, launched: Option<u64>) -> bool {
         let cards =
             self.visible.as_ref().map(Vec::len).or_else(|| Some(self.table.cards.len()).filter(|count| *count > 0));
-        self.launched.zip(cards).is_some_and(|(processes, cards)| processes as usize > cards)
+        launched.zip(cards).is_some_and(|(processes, cards)| processes > cards as u64)
     }
 }
 
@@ -272,10 +256,20 @@ fn total(line: &str) -> Option<Bytes> {
         ["total_gpu_memory=", "total_gpu_memory (", ", VRAM: ", "memory.available=\"["].into_iter().find_map(named);
     let tensorflow = || named(" with ").filter(|_| line.contains(" MB memory)"));
     let listed = || {
-        line.split_once("GPU ")?.1.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ").and_then(size)
+        let rest = line.split_once("GPU ")?.1.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
+        size(rest).filter(|_| !is_of_use(rest))
     };
     server.or_else(tensorflow).or_else(|| listed().filter(|size| *size >= Bytes::from_gib(1)))
 }
+
+/// `5.31 GB allocated`, `3.1 GiB / 24 GiB used`: a size that says how much of a card is in use or free.
+fn is_of_use(size: &str) -> bool {
+    let mut words = size.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() > 3).take(2);
+    words.any(|word| is_of(USE, &word.to_ascii_lowercase()))
+}
+
+/// What is said of a part of a card.
+const USE: &[&str] = &["allocated", "reserved", "cached", "used", "usage", "free", "available", "active", "peak"];
 
 #[cfg(test)]
 mod tests {
@@ -316,7 +310,18 @@ mod tests {
             assert_eq!(facts(line).total.map(|total| total.get() >> 20), Some(mib), "{line}");
         }
         assert_eq!(facts("  - **Torch VRAM Total:** 1174405120").total, None);
-        assert_eq!(facts("GPU 0: NVIDIA A100-SXM4-80GB").total, None);
+        for line in [
+            "GPU 0: NVIDIA A100-SXM4-80GB",
+            "GPU 0: 5.31 GB allocated, 5.9 GB reserved",
+            "GPU 1: 20.1 GiB of memory used",
+            "GPU 0: 12.00 GiB free",
+        ] {
+            assert_eq!(facts(line).total, None, "{line}");
+        }
+        for line in ["Total memory: 64.0 GB", "Free memory: 12.5 GiB", "Total memory: 65536 MB"] {
+            let facts = facts(line);
+            assert_eq!((facts.total, facts.free_at_start), (None, None), "{line}");
+        }
         for text in ["Total memory: 8.00GiB\nFree memory: 512.00MiB\n", "totalMemory: 8.00GiB freeMemory: 512.00MiB\n"]
         {
             let facts = facts(text);
@@ -331,7 +336,7 @@ mod tests {
         let facts = facts(&format!("$ CUDA_VISIBLE_DEVICES=3,4 torchrun --nproc_per_node=4 t.py\n{table}"));
         assert_eq!(facts.card(Some(0)).map(|card| card.used_mib), Some(39000));
         assert_eq!(facts.free_cards(Some(0)), [4]);
-        assert!(facts.has_too_few_cards());
+        assert!(facts.has_too_few_cards(Some(4)) && !facts.has_too_few_cards(Some(2)));
         assert_eq!(devices(": [0,1,2]"), Some(vec![0, 1, 2]));
         assert_eq!(devices("\"] = \"1\""), Some(vec![1]));
         assert_eq!(devices("= ''"), None);
@@ -347,14 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn pools_and_shares() {
+    fn pools_and_caches() {
         let facts = facts(
             "I Stats: \nLimit:                      1073741824\nInUse:                      1051624448\n\
-                           vllm serve m --gpu-memory-utilization 0.33\nkv_cache_size=2.89GiB\n",
+                           kv_cache_size=2.89GiB\n",
         );
         let pool = facts.pool.unwrap();
         assert_eq!((pool.limit, pool.in_use, pool.is_set()), (Bytes(1 << 30), Bytes(1_051_624_448), true));
-        assert_eq!(facts.share, Some(0.33));
         assert_eq!(facts.cache.map(|cache| cache.get() >> 20), Some(2959));
     }
 }

@@ -6,9 +6,8 @@
 
 use lowtide_oom::Sieve;
 
-use super::narrative::is_of;
-use super::switches::is_off;
-use super::weight_names::{self, bits_of_name};
+use super::given::{is_comment, is_off, is_spoken_of, turns_on};
+use super::weight_bits::{self, WeightBits};
 
 /// A setting that programs have under several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,44 +70,10 @@ pub(crate) enum Flag {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flags(Vec<(Flag, String)>);
 
+/// No model is on more cards.
+const MOST_CARDS: u64 = 1024;
 /// Longer words are no flags.
 const LONGEST_NAME: usize = 48;
-/// Words before a flag that somebody recommends, or that somebody did not give.
-const NOT_GIVEN: &[&str] = &[
-    "try",
-    "trying",
-    "consider",
-    "recommend",
-    "recommends",
-    "recommended",
-    "suggest",
-    "suggests",
-    "should",
-    "could",
-    "can",
-    "without",
-    "not",
-    "no",
-    "don't",
-    "remove",
-    "removing",
-    "removed",
-    "lowering",
-    "decreasing",
-    "increasing",
-    "lower",
-    "decrease",
-    "increase",
-    "instead",
-    "maybe",
-    "perhaps",
-    "either",
-    "def",
-    "please",
-];
-/// Words before `use` with which somebody says what they do.
-const OF_ONESELF: &[&str] = &["i", "we", "already", "now", "also", "and"];
-
 /// Sentences by which programs say what is on.
 const SENTENCES: &[(&str, Flag)] = &[
     ("gunicorn", Flag::WebServer),
@@ -129,6 +94,17 @@ const SENTENCES: &[(&str, Flag)] = &[
     ("attention optimization: sub-quadratic", Flag::SlicedAttention),
 ];
 
+/// What trainers and libraries call attention by a kernel that holds no scores, as a switch or as a value.
+const FUSED_ATTENTION: [&str; 7] = [
+    "flash_attention_2",
+    "flash_attention_3",
+    "use_flash_attention_2",
+    "use_flash_attention",
+    "use_flash_attn",
+    "flash_attention",
+    "flash_attn",
+];
+
 /// How llama.cpp and ollama say how many layers went to the card, and a call by which TensorFlow is kept from the cards.
 const OFFLOADED: [&str; 2] = ["layers.offload=", "offloaded "];
 const HIDES_CARDS: &str = "set_visible_devices([]";
@@ -136,7 +112,7 @@ const HIDES_CARDS: &str = "set_visible_devices([]";
 /// All words of sentences and names.
 static WORDS: Sieve = Sieve::new(|| {
     let sentences = SENTENCES.iter().map(|(words, _)| *words);
-    sentences.chain(weight_names::NAMES.iter().copied()).chain(OFFLOADED).chain([HIDES_CARDS]).collect()
+    sentences.chain(weight_bits::words()).chain(OFFLOADED).chain(FUSED_ATTENTION).chain([HIDES_CARDS]).collect()
 });
 
 impl Flags {
@@ -175,7 +151,13 @@ impl Flags {
         if line.contains(HIDES_CARDS) {
             self.set(Flag::OtherFramework, "false");
         }
-        if let Some(bits) = bits_of_name(line).filter(|_| self.value(Flag::NamedBits).is_none()) {
+        if FUSED_ATTENTION.iter().any(|name| turns_on(line, name)) {
+            self.set(Flag::FusedAttention, "true");
+        }
+        if let Some(way) = weight_bits::by_switch(line) {
+            self.set(Flag::Quantization, way);
+        }
+        if let Some(bits) = weight_bits::by_name(line).filter(|_| self.value(Flag::NamedBits).is_none()) {
             self.set(Flag::NamedBits, &bits.to_string());
         }
     }
@@ -201,7 +183,19 @@ impl Flags {
 
     /// The number that a flag was given; zero mostly stands for a server's own choice.
     pub(crate) fn number(&self, flag: Flag) -> Option<u64> {
-        self.value(flag)?.parse().ok().filter(|number| *number > 0)
+        let is_possible = |number: &u64| *number > 0 && (flag != Flag::Cards || *number <= MOST_CARDS);
+        self.value(flag)?.parse().ok().filter(is_possible)
+    }
+
+    /// In how many bits the weights are already: by the name of the model first, which says more than a way does.
+    pub(crate) fn weight_bits(&self) -> WeightBits {
+        if let Some(bits) = self.number(Flag::NamedBits) {
+            return WeightBits::Few(bits);
+        }
+        match self.value(Flag::Quantization).filter(|way| !is_off(way)) {
+            Some(way) => weight_bits::of_way(way).map_or(WeightBits::Open, WeightBits::Few),
+            None => WeightBits::All,
+        }
     }
 
     /// The part of a whole that a flag was given.
@@ -246,13 +240,22 @@ fn given(line: &str, start: usize, end: usize) -> Option<(Flag, &str)> {
         }
     };
     let (before, after) = (&line[..start], &line[end..]);
-    let is_comment = dashes == 0 && (before.contains(" #") || before.trim_start().starts_with('#'));
-    if before.ends_with('[') && dashes > 0 || is_comment || is_not_given(before, after) {
+    if let Some(value) = reckoned(after) {
+        return Some((flag, value));
+    }
+    if before.ends_with('[') && dashes > 0 || is_comment(before, dashes > 0) || is_spoken_of(before, after) {
         return None;
     }
     let value = value(after, dashes)?;
     let is_good = if is_switch(flag) { dashes > 0 || matches!(value, "true" | "True" | "1") } else { is_value(value) };
     is_good.then_some((flag, value))
+}
+
+/// ` (0.90) = 21.28GiB`: the number with which a server works something out.
+fn reckoned(after: &str) -> Option<&str> {
+    let (number, rest) = after.strip_prefix(" (")?.split_once(')')?;
+    let is_number = number.parse::<f64>().is_ok_and(f64::is_finite);
+    (is_number && rest.trim_start().starts_with('=')).then_some(number)
 }
 
 /// What stands behind a name: `=64`, ` 64` behind an option, `': 64`, `()` of a call.
@@ -281,20 +284,6 @@ fn value(after: &str, dashes: usize) -> Option<&str> {
 fn is_value(value: &str) -> bool {
     let is_name = value.ends_with([':', '=']) || value.starts_with("OLLAMA_");
     !is_name && !matches!(value, "None" | "none" | "null" | "auto")
-}
-
-/// Whether a sentence recommends the flag that stands between these parts of it, or says that it was not given.
-fn is_not_given(before: &str, after: &str) -> bool {
-    let mut previous = String::new();
-    for word in before.split([' ', '`', ',', '(']).filter(|word| !word.is_empty()) {
-        let word = word.to_ascii_lowercase();
-        let is_use = matches!(&*word, "use" | "using" | "add" | "adding" | "pass") && !is_of(OF_ONESELF, &previous);
-        if is_use || is_of(NOT_GIVEN, &word) {
-            return true;
-        }
-        previous = word;
-    }
-    [" to disable", " to avoid"].iter().any(|words| after.contains(words))
 }
 
 /// Flags that are on by themselves.
@@ -347,13 +336,15 @@ fn of_setting(name: &str) -> Option<Flag> {
         | "session_len"
         | "num_ctx"
         | "ollama_context_length"
+        | "n_ctx"
+        | "kvsize"
         | "ctx_size" => Flag::Context,
         "kv_cache_dtype" | "quant_policy" | "cache_type_k" | "ollama_kv_cache_type" => Flag::CacheType,
         "ollama_flash_attention" => Flag::FlashAttention,
         "enforce_eager" | "disable_cuda_graph" => Flag::Eager,
         "tensor_parallel_size" | "num_shard" => Flag::Cards,
         "n_gpu_layers" | "num_gpu" => Flag::GpuLayers,
-        "ubatch_size" | "num_batch" => Flag::PhysicalBatch,
+        "ubatch_size" | "num_batch" | "n_ubatch" => Flag::PhysicalBatch,
         "enable_model_cpu_offload" => Flag::ModelOffload,
         "enable_sequential_cpu_offload" => Flag::LayerOffload,
         "enable_attention_slicing" => Flag::SlicedAttention,
@@ -435,6 +426,17 @@ mod tests {
             ("llama-server -m a.gguf -ngl 40 -c 8192", Flag::Context, "8192"),
             ("llama-server -m a.gguf -ngl 40 -c 8192", Flag::GpuLayers, "40"),
             ("PARAMETER num_ctx 8192", Flag::Context, "8192"),
+            ("PARAMETER num_ctx 131072", Flag::Context, "131072"),
+            ("llama_context: n_ctx         = 8192", Flag::Context, "8192"),
+            ("request={Operation:commit KvSize:8192 Parallel:1}", Flag::Context, "8192"),
+            ("llama_context: n_ubatch      = 512", Flag::PhysicalBatch, "512"),
+            (
+                "the vLLM instance can use total_gpu_memory (23.65GiB) x gpu_memory_utilization (0.90) = 21.28GiB",
+                Flag::Share,
+                "0.90",
+            ),
+            ("load_in_8bit=True", Flag::Quantization, "8bit"),
+            ("attn_implementation: flash_attention_2", Flag::FusedAttention, "true"),
             ("env=\"map[OLLAMA_FLASH_ATTENTION:true OLLAMA_KV_CACHE_TYPE:q8_0]\"", Flag::CacheType, "q8_0"),
             ("os.environ[\"XLA_PYTHON_CLIENT_MEM_FRACTION\"] = \".90\"", Flag::JaxShare, ".90"),
             ("export XLA_PYTHON_CLIENT_PREALLOCATE=false", Flag::JaxPreallocation, "false"),
@@ -448,6 +450,12 @@ mod tests {
         ] {
             assert_eq!(of(line).value(flag), Some(value), "{line}");
         }
+    }
+
+    #[test]
+    fn no_model_is_on_more_cards_than_there_are() {
+        assert_eq!(of("vllm serve m --tensor-parallel-size 4").number(Flag::Cards), Some(4));
+        assert_eq!(of("vllm serve m --tensor-parallel-size 9999999999999999999").number(Flag::Cards), None);
     }
 
     #[test]

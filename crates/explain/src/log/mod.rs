@@ -4,7 +4,10 @@ mod cards;
 mod carried;
 mod event;
 mod flags;
+mod given;
+mod group;
 mod growth;
+mod model_words;
 mod narrative;
 mod packaging;
 mod printout;
@@ -12,6 +15,7 @@ mod ranks;
 mod remark;
 mod sharing;
 mod sign;
+mod sign_context;
 mod sign_words;
 mod size;
 mod spanish;
@@ -19,12 +23,13 @@ mod switches;
 mod told_cards;
 mod told_moment;
 mod unwrapped;
-mod weight_names;
+mod weight_bits;
 
 pub(crate) use cards::CardFacts;
 pub(crate) use carried::CarriedText;
 pub(crate) use event::{Circumstances, Event, dummy_requests};
 pub(crate) use flags::{Flag, Flags};
+pub(crate) use model_words::names_language;
 pub(crate) use narrative::Narrative;
 pub(crate) use packaging::{LONGEST_POST, readable, without_known_margin, without_shared_margin};
 pub(crate) use printout::Printout;
@@ -34,7 +39,7 @@ pub use remark::Remark;
 pub(crate) use sharing::SharingSwitches;
 pub(crate) use sign::{Sign, Signs};
 pub(crate) use unwrapped::{Evidence, Unwrapped};
-pub(crate) use weight_names::bits_of_way;
+pub(crate) use weight_bits::WeightBits;
 
 /// Every line of the threads that are kept.
 #[cfg(test)]

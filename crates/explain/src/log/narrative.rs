@@ -104,7 +104,7 @@ impl Narrative {
             self.grows |= speaks_of_memory && tells_of_growth(&words);
             self.evaluates |= fails_in_evaluation(&words);
             self.trains |= has_one(&words, TRAINING) || words.windows(2).any(is_fine_tuning);
-            self.infers |= has_one(&words, INFERENCE) || uses_one_input(&words);
+            self.infers |= has_one(&words, INFERENCE) || is_to_use(&words);
             self.fails_later |= fails_later(&words);
             self.resumes |= has_one(&words, RESUMES);
             self.runs_again |= runs_again(&words);
@@ -117,7 +117,7 @@ impl Narrative {
             self.names_large_pictures |= names_large_pictures(&words);
             self.names_large_data |= names_large_data(&words);
             self.installs |= has_one(&words, &["installing", "installation"]) && words.contains(&"pip");
-            self.names_windows |= has_one(&words, &["windows", "win10", "win11"]);
+            self.names_windows |= names_windows(&words);
             self.recomputes |= recomputes_already(&words);
             told_cards::note(self, &words);
             spanish::note(self, &words, speaks_of_memory);
@@ -210,6 +210,30 @@ fn bare(word: &str) -> &str {
     })
 }
 
+/// Whether a line is what somebody writes, and not what a program does.
+pub(super) fn is_prose(line: &str) -> bool {
+    let words: Vec<&str> =
+        line.split([' ', '\t', '/', '(', ')', '=']).map(bare).filter(|word| !word.is_empty()).collect();
+    !is_frame(line) && is_sentence(&words)
+}
+
+/// `  File "a.py", line 3, in predict`: a line of a stack.
+fn is_frame(line: &str) -> bool {
+    line.trim_start().starts_with("File \"") && line.contains("\", line ")
+}
+
+/// `on Windows`, `Windows 11`, `It has Windows`, and no windows of a signal.
+fn names_windows(words: &[&str]) -> bool {
+    let is_system = |at: usize| {
+        let behind = words.get(at + 1).copied().unwrap_or_default();
+        let before = at.checked_sub(1).map_or("", |before| words[before]);
+        at == 0 && behind != "of"
+            || is_of(&["on", "under", "using", "use", "is", "has", "have", "run", "running", "my", "native"], before)
+            || is_of(&["7", "8", "10", "11", "os", "pc", "server", "machine", "laptop", "system"], behind)
+    };
+    has_one(words, &["win10", "win11"]) || (0..words.len()).any(|at| words[at] == "windows" && is_system(at))
+}
+
 /// Whether most words are words.
 fn is_sentence(words: &[&str]) -> bool {
     let is_word = |word: &&&str| word.chars().all(|c| c.is_alphabetic() || matches!(c, '\'' | '’' | '-'));
@@ -229,7 +253,9 @@ fn tells_of_growth(words: &[&str]) -> bool {
         let grows = GROWS.iter().any(|start| word.starts_with(start)) && !is_of_settings
             || word.starts_with("leak")
             || is_of(UP, word) && behind(1) == ["up"];
-        let is_kept = is_of(GIVEN_BACK, word) && has_one(before(6), DENIALS);
+        // What is not enough is not kept.
+        let is_lacking = has_one(before(4), &["enough", "sufficient", "much", "any", "more"]);
+        let is_kept = is_of(GIVEN_BACK, word) && has_one(before(6), DENIALS) && !is_lacking;
         grows && !is_made || is_kept
     })
 }
@@ -291,16 +317,15 @@ fn tunes_all_weights(words: &[&str]) -> bool {
     words.windows(2).any(is_whole) || words.contains(&"full-parameter")
 }
 
-/// `to evaluate just one pair of images`
-fn uses_one_input(words: &[&str]) -> bool {
-    let is_one = |at: usize| {
-        let behind = &words[at + 1..(at + 4).min(words.len())];
-        is_of(&["one", "single"], words[at])
-            && behind.iter().any(|word| is_of(&["pair", "image", "picture", "photo"], word))
+/// `to evaluate just one pair of images`, `to test it on my own video`: a model that is used, by what it is meant for.
+fn is_to_use(words: &[&str]) -> bool {
+    let is_meant = |at: usize| {
+        let near = &words[at + 2..(at + 10).min(words.len())];
+        words[at] == "to"
+            && is_of(&["evaluate", "test", "process", "segment", "try"], words[at + 1])
+            && has_one(near, PICTURES)
     };
-    has_one(words, &["evaluate", "test", "process", "segment"])
-        && !has_one(words, TRAINING)
-        && (0..words.len()).any(is_one)
+    !has_one(words, TRAINING) && (0..words.len().saturating_sub(1)).any(is_meant)
 }
 
 /// `fine tuning` in two words.
@@ -318,7 +343,7 @@ fn names_large_pictures(words: &[&str]) -> bool {
     speaks_of_pictures && (words.iter().any(|word| is_large_size(word)) || words.windows(2).any(is_pair))
 }
 
-/// `about 40K points each`, `2 million cells`, `two large point clouds`
+/// `about 40K points each`, `2 million cells`, `a large genome`
 fn names_large_data(words: &[&str]) -> bool {
     let is_many = |word: &str| {
         let number = word.replace(',', "");
@@ -327,9 +352,7 @@ fn names_large_data(words: &[&str]) -> bool {
             || is_of(&["million", "millions", "thousands"], word)
     };
     words.windows(2).any(|pair| is_many(pair[0]) && is_of(DATA, pair[1]))
-        || words.windows(3).any(|three| {
-            is_of(&["large", "big", "huge"], three[0]) && (is_of(DATA, three[1]) || three[1..] == ["point", "clouds"])
-        })
+        || words.windows(2).any(|pair| is_of(&["large", "big", "huge"], pair[0]) && is_of(DATA, pair[1]))
 }
 
 /// Whether so many pixels each way are a large picture.
@@ -382,6 +405,8 @@ mod tests {
         }
         for line in [
             "I had to increase the memory of the container before it ran.",
+            "There is not enough free memory on the GPU for it.",
+            "The GPU does not have any free memory left here.",
             "When I increase the batch size the GPU memory is not enough.",
             "gradient accumulation steps of 8 on one GPU with little memory",
             "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)",

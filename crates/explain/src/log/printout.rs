@@ -8,6 +8,8 @@ use lowtide_trainers::{Key, key_of};
 
 use super::cards::CardFacts;
 use super::flags::Flags;
+use super::given::is_off;
+use super::group::{Groups, key_within};
 use super::growth::Growth;
 use super::narrative::Narrative;
 use super::remark::{self, Remark, remark};
@@ -20,6 +22,8 @@ use super::switches::Switches;
 pub(crate) struct Printout {
     /// Settings as the log prints them, the last of each.
     settings: Vec<(Key, String)>,
+    /// The groups that the next setting stands in.
+    groups: Groups,
     pub(crate) tokens_per_iteration: Option<u64>,
     /// All parameters of the model, and those that are trained.
     pub(crate) parameters: Option<u64>,
@@ -43,9 +47,6 @@ pub(crate) struct Printout {
     pub(crate) frame: Option<(u64, u64)>,
     /// What the log says of the cards.
     pub(crate) cards: CardFacts,
-    /// Tokens of llama.cpp's context and of its physical batch.
-    pub(crate) context: Option<u64>,
-    pub(crate) physical_batch: Option<u64>,
     /// The longest sample that a training is set to take, in tokens.
     pub(crate) longest_sample: Option<u64>,
     /// The last epoch that the log names.
@@ -93,8 +94,11 @@ fn resumes(line: &str) -> bool {
     }
     RESUMES.iter().any(|words| {
         let Some((_, rest)) = line.split_once(words).filter(|(_, rest)| !hands_on(rest)) else { return false };
-        let rest = rest.trim_start_matches(['=', ':', ' ', '"', '\'', '_']);
-        !["None", "False", "null", "false"].iter().any(|none| rest.starts_with(none))
+        // `--resume_from_checkpoint None`
+        let value = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        let value = value.trim_start_matches(['=', ':', ' ', '"', '\'']);
+        // A sentence may go on with `no`.
+        !is_off(value) || value.starts_with("no ")
     })
 }
 
@@ -119,12 +123,10 @@ fn is_place_in_code(line: &str) -> bool {
 /// `--cutoff_len 102400`, `"cutoff_len": 51974`: the longest sample of a training, wherever in a line it is set.
 const LONGEST_SAMPLE: [&str; 5] =
     ["cutoff_len", "max_seq_length", "max_seq_len", "model_max_length", "max_source_length"];
-/// `num_ctx 131072`, `--ctx-size 131072`: the context that ollama or llama.cpp was asked for.
-const CONTEXT: [&str; 5] = ["num_ctx", "ctx-size", "ctx_size", "OLLAMA_CONTEXT_LENGTH", "KvSize"];
 /// Words of lines that tell of habits, and of others that are about the run.
-static OF_HABITS: Sieve = Sieve::new(|| [&LONGEST_SAMPLE[..], &CONTEXT, &["workers", "num_proc", "python"]].concat());
+static OF_HABITS: Sieve = Sieve::new(|| [&LONGEST_SAMPLE[..], &["workers", "num_proc", "python"]].concat());
 static OF_RUN: Sieve = Sieve::new(|| {
-    let others = ["aram", "ARAM", "ocab", "ulimit ", "mem", "Mem", "batch_size", "n_ctx ", "n_ubatch "];
+    let others = ["aram", "ARAM", "ocab", "ulimit ", "mem", "Mem", "batch_size"];
     RESUMES.into_iter().chain(remark::words()).chain(others).collect()
 });
 
@@ -143,6 +145,7 @@ impl Printout {
         for line in text.lines().filter(|line| line.len() < LONGEST_LINE) {
             let is_code = std::mem::replace(&mut is_quoted, is_place_in_code(line));
             if !is_code {
+                self.groups.note(line);
                 self.note_setting(line);
             }
             self.named_parameters = self.named_parameters.max(named_parameters(line));
@@ -173,25 +176,26 @@ impl Printout {
         self.vocabulary = vocabulary(line).or(self.vocabulary);
         self.address_limit = address_limit(line).or(self.address_limit);
         self.growth.note(line);
-        self.note_single_sample(is_batch_of_one(line));
-        self.context = number_of(line, "n_ctx ").or(self.context);
-        self.physical_batch = number_of(line, "n_ubatch ").or(self.physical_batch);
+        let is_of_training = || self.groups.key_of("batch_size") == Some(Key::Batch);
+        self.note_single_sample(is_batch_of_one(line) && is_of_training());
     }
 
     /// Looks at what configurations and a command turn on.
     pub(crate) fn note_configs(&mut self, configs: &[Config]) {
-        let is_off = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "" | "false" | "none" | "null" | "0");
         let settings = configs.iter().flat_map(|config| config.settings.iter().map(move |setting| (config, setting)));
-        for (config, setting) in settings.filter(|(_, setting)| !is_off(&setting.value)) {
+        for (config, setting) in settings {
             // A model's own configuration says how its weights are stored, and not how they are loaded.
             let is_stored = config.syntax == Syntax::Json && setting.path.iter().any(|name| name.ends_with("dtype"));
             if is_stored {
                 continue;
             }
-            let line = format!("--{}={}", setting.path.join("."), setting.value);
+            let value = if setting.value.is_empty() { "None" } else { &*setting.value };
+            let line = format!("--{}={value}", setting.path.join("."));
             if line.len() < LONGEST_LINE {
-                self.switches.note(&line);
                 self.signs.note_of_memory(&line);
+                if !is_off(value) {
+                    self.switches.note(&line);
+                }
             }
         }
     }
@@ -228,7 +232,6 @@ impl Printout {
         if self.script.is_none() {
             self.script = script(line);
         }
-        self.context = CONTEXT.iter().find_map(|name| number_behind(line, name)).or(self.context);
         let longest = LONGEST_SAMPLE.iter().find_map(|name| number_behind(line, name));
         self.longest_sample = self.longest_sample.max(longest);
     }
@@ -252,7 +255,11 @@ impl Printout {
         let name = name.trim().trim_matches(['"', '\'']);
         let key = match name.contains(' ') {
             true => key_of_words(name),
-            false => key_of(name).map(|(key, _)| key),
+            false => match key_of(name) {
+                // The batch of a validation is another.
+                Some((Key::Batch, _)) => self.groups.key_of(name),
+                key => key.map(|(key, _)| key),
+            },
         };
         let Some(key) = key else { return };
         let value = value.split('#').next().unwrap_or_default().trim().trim_end_matches(',');
@@ -299,13 +306,18 @@ fn epoch(line: &str) -> Option<u64> {
 
 /// `Namespace(batch_size=1, ...)`, `{'batch_size': 1, ...}`; other sizes say nothing without the accumulation beside them.
 fn is_batch_of_one(line: &str) -> bool {
-    line.match_indices("batch_size").any(|(at, name)| {
+    let sizes = line.match_indices("batch_size").filter_map(|(at, name)| {
         let before = line[..at].trim_end_matches("per_device_train_").trim_end_matches("train_").trim_end_matches("--");
         let is_whole = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-        let rest = line[at + name.len()..].trim_start_matches(['\'', '"', '=', ':', ' ', '[']);
-        is_whole
-            && rest.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
-    })
+        let value = line[at + name.len()..].trim_start_matches(['\'', '"', '=', ':', ' ', '[']);
+        (is_whole && key_within(line, at, name) == Some(Key::Batch)).then_some(value)
+    });
+    let is_one = |value: &str| {
+        value.strip_prefix('1').is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+    };
+    // A name without a number says nothing.
+    let mut sizes = sizes.filter(|value| value.starts_with(|c: char| c.is_ascii_digit())).map(is_one).peekable();
+    sizes.peek().is_some() && sizes.all(|is_one| is_one)
 }
 
 /// `workers=12`, `--num_workers 8`, `"num_workers": 8`, `data.num_workers=8`; those that prepare data beforehand are others.
@@ -350,13 +362,6 @@ pub(super) fn number_behind(line: &str, name: &str) -> Option<u64> {
     value[..digits].parse().ok().filter(|_| value.len() < rest.len())
 }
 
-/// `llama_context: n_ctx         = 8192`
-fn number_of(line: &str, name: &str) -> Option<u64> {
-    let (_, rest) = line.split_once(name)?;
-    let number = rest.trim_start().strip_prefix('=')?.trim();
-    printed_number(number).or_else(|| whole_number(number))
-}
-
 /// `ulimit -v 4000000`, in KiB.
 fn address_limit(line: &str) -> Option<Bytes> {
     let (_, rest) = line.split_once("ulimit ")?;
@@ -371,8 +376,9 @@ fn frame(line: &str) -> Option<(u64, u64)> {
         return None;
     }
     let lower = line.to_ascii_lowercase();
-    if !["frame", "resolution", "image", "full-res", "full res", "video", "val"].iter().any(|word| lower.contains(word))
-    {
+    let mut words = lower.split(|c: char| !c.is_ascii_alphabetic());
+    let names = ["frame", "frames", "resolution", "image", "images", "full", "video", "videos", "val"];
+    if !words.any(|word| names.contains(&word)) {
         return None;
     }
     for (at, cross) in lower.match_indices(['x', '×']) {
@@ -423,6 +429,7 @@ mod tests {
         assert_eq!(printout.tokens_per_iteration, Some(65_536));
         assert_eq!(printout.parameters, Some(123_590_000));
         assert_eq!(printout.frame, Some((1080, 1920)));
+        assert_eq!(frame("interval 512x512, available 640x480"), None);
         assert_eq!(printout.address_limit, Some(Bytes(4_096_000_000)));
         assert_eq!(address_limit("ulimit -v unlimited"), None);
         assert_eq!([epoch("[Epoch 2/150][Batch 8]"), epoch("epoch: 0.21"), epoch("epochs")], [Some(2), Some(0), None]);
@@ -434,16 +441,21 @@ mod tests {
         ] {
             assert!(is_batch_of_one(one), "{one}");
         }
-        for other in ["batch_size=16", "eval_batch_size=1", "batch_size = 1.5"] {
+        for other in [
+            "batch_size=16",
+            "eval_batch_size=1",
+            "batch_size = 1.5",
+            "{'train': {'batch_size': 16}, 'val': {'batch_size': 1}}",
+            "val_dataloader = dict(batch_size=1, num_workers=2)",
+            "{'batch_size': 16, 'loader': {'batch_size': 1}}",
+        ] {
             assert!(!is_batch_of_one(other), "{other}");
         }
-        assert_eq!(number_of("llama_context: n_ctx         = 8192", "n_ctx "), Some(8192));
         let told = |line: &str| {
             let mut printout = Printout::default();
             printout.note(line);
             printout
         };
-        assert_eq!(told("PARAMETER num_ctx 131072").context, Some(131_072));
         for line in ["--cutoff_len 102400 --fp16", "{\"cutoff_len\": 102400, \"a\": 1}", "cutoff_len: 102400"] {
             assert_eq!(told(line).longest_sample, Some(102_400), "{line}");
         }
@@ -466,6 +478,9 @@ mod tests {
         }
         for line in [
             "resume_from_checkpoint=None,",
+            "python run.py --resume_from_checkpoint None --lr 1",
+            "python run.py --resume False",
+            "resume_from_checkpoint=False",
             "trainer.train(resume_from_checkpoint=checkpoint)",
             "resume_from_checkpoint=a.b,",
         ] {

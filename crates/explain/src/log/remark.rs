@@ -72,11 +72,19 @@ pub(super) fn remark(line: &str) -> Option<Remark> {
     })
 }
 
+/// `does not support bf16`, `bfloat16 is not supported`; that something else is not, and bf16 is taken instead, is another matter.
 fn says_no_bf16(line: &str) -> bool {
-    (line.contains("bfloat16") || line.contains("bf16"))
-        && ["does not support", "not supported", "isn't supported", "Your setup doesn't support bf16"]
-            .iter()
-            .any(|words| line.contains(words))
+    ["bfloat16", "bf16"].iter().any(|name| {
+        line.match_indices(name).any(|(at, _)| {
+            let before = line[..at].trim_end_matches([' ', '`', '\'', '"']);
+            let after = line[at + name.len()..].trim_start_matches(['`', '\'', '"']);
+            let lacks = before.ends_with("not support")
+                || before.ends_with("n't support")
+                || before.ends_with("no support for");
+            let after = after.trim_start().trim_start_matches("is ").trim_start_matches("are ");
+            lacks || after.starts_with("not supported") || after.starts_with("isn't supported")
+        })
+    })
 }
 
 /// `torch 2.6.0+cu118` as version and build.
@@ -108,6 +116,8 @@ mod tests {
                 Some("cuda_mismatch"),
             ),
             ("ValueError: Your setup doesn't support bf16/gpu.", Some("no_bf16")),
+            ("RuntimeError: bfloat16 is not supported on this device", Some("no_bf16")),
+            ("fp8 is not supported here, using bf16 instead", None),
             ("torch 2.6.0+cu118 on linux", Some("old_cuda_build")),
             ("torch 2.6.0+cu124 on linux", None),
             ("loss 3.1", None),

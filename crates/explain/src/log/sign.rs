@@ -4,6 +4,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use lowtide_oom::LateTable;
 use memchr::memmem;
 
+use super::sign_context::{Reading, depends, reading};
 use super::sign_words::WORDS;
 
 /// Something that a log shows of the program it is from.
@@ -31,8 +32,6 @@ pub(crate) enum Sign {
     Ollama,
     /// A server records CUDA graphs.
     GraphCapture,
-    /// The model is being warmed up with as many requests as it may get at once.
-    WarmUp,
     /// The cache of keys and values.
     KeyValueCache,
     /// The buffer that a server computes in.
@@ -128,12 +127,23 @@ const FEW: usize = 24;
 
 /// The signs that a log shows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Signs(Vec<Sign>);
+pub(crate) struct Signs {
+    shown: Vec<Sign>,
+    /// Those that only settings or sentences show, which say nothing where the switch itself is off.
+    perhaps: Vec<Sign>,
+    /// Those whose switch is off.
+    off: Vec<Sign>,
+    /// How many words were looked at that showed nothing.
+    vain: u32,
+}
+
+/// After so many words that show nothing, those of everyday are left alone: no log is looked at for long.
+const MOST_IN_VAIN: u32 = 4096;
 
 impl Signs {
     /// Looks through some text.
     pub(crate) fn note(&mut self, text: &str) {
-        if self.0.len() == WORDS.len() {
+        if self.shown.len() == WORDS.len() {
             return;
         }
         static SEARCH: LateTable<Search> = LateTable::after(FEW);
@@ -145,20 +155,41 @@ impl Signs {
     }
 
     fn note_word_by_word(&mut self, text: &str) {
-        let shown = |words: &[&str]| words.iter().any(|word| memmem::find(text.as_bytes(), word.as_bytes()).is_some());
         for (sign, words) in WORDS {
-            if !self.has(*sign) && shown(words) {
-                self.0.push(*sign);
+            for word in *words {
+                let mut places = memmem::find_iter(text.as_bytes(), word.as_bytes());
+                while !self.shown.contains(sign)
+                    && let Some(at) = places.next()
+                {
+                    self.note_at(*sign, word, text, at);
+                }
             }
         }
     }
 
-    fn note_by(&mut self, (search, signs): &Search, text: &str) {
+    fn note_by(&mut self, (search, pairs): &Search, text: &str) {
         for found in search.find_overlapping_iter(text) {
-            let sign = signs[found.pattern().as_usize()];
-            if !self.has(sign) {
-                self.0.push(sign);
+            let (sign, word) = pairs[found.pattern().as_usize()];
+            if !self.shown.contains(&sign) {
+                self.note_at(sign, word, text, found.start());
             }
+        }
+    }
+
+    fn note_at(&mut self, sign: Sign, word: &str, text: &str, at: usize) {
+        if self.vain > MOST_IN_VAIN && depends(sign) {
+            return;
+        }
+        let reading = reading(sign, word, text, at);
+        let list = match reading {
+            Reading::Nothing => return self.vain += 1,
+            Reading::Off => &mut self.off,
+            Reading::Perhaps => &mut self.perhaps,
+            Reading::Shown => &mut self.shown,
+        };
+        match list.contains(&sign) {
+            true => self.vain += 1,
+            false => list.push(sign),
         }
     }
 
@@ -166,19 +197,24 @@ impl Signs {
     pub(crate) fn note_of_memory(&mut self, setting: &str) {
         let of_memory = [Sign::Adapters, Sign::Quantized, Sign::Fsdp, Sign::DeepSpeed, Sign::ZeroTwo];
         for (sign, words) in WORDS.iter().filter(|(sign, _)| of_memory.contains(sign)) {
-            if !self.has(*sign) && words.iter().any(|word| setting.contains(word)) {
-                self.0.push(*sign);
+            for word in words.iter() {
+                setting.match_indices(word).for_each(|(at, _)| self.note_at(*sign, word, setting, at));
             }
         }
     }
 
+    /// Whether more than a setting or a sentence shows it.
+    pub(crate) fn has_surely(&self, sign: Sign) -> bool {
+        self.shown.contains(&sign)
+    }
+
     pub(crate) fn has(&self, sign: Sign) -> bool {
-        self.0.contains(&sign)
+        self.shown.contains(&sign) || self.perhaps.contains(&sign) && !self.off.contains(&sign)
     }
 }
 
 /// A search for all words at once, and the sign of each.
-type Search = (AhoCorasick, Vec<Sign>);
+type Search = (AhoCorasick, Vec<(Sign, &'static str)>);
 
 fn search() -> Search {
     let pairs = || WORDS.iter().flat_map(|(sign, words)| words.iter().map(move |word| (*sign, *word)));
@@ -187,7 +223,7 @@ fn search() -> Search {
         .kind(Some(AhoCorasickKind::NoncontiguousNFA))
         .build(pairs().map(|(_, word)| word))
         .expect("a short list of literals always builds");
-    (search, pairs().map(|(sign, _)| sign).collect())
+    (search, pairs().collect())
 }
 
 #[cfg(test)]
@@ -212,7 +248,29 @@ mod tests {
         }
         let mut signs = Signs::default();
         signs.note("2026-01-02 all is well\n");
-        assert!(signs.0.is_empty(), "{signs:?}");
+        assert!(signs.shown.is_empty(), "{signs:?}");
+    }
+
+    #[test]
+    fn what_is_off_is_not_shown() {
+        let of = |text: &str| {
+            let mut signs = Signs::default();
+            signs.note(text);
+            signs
+        };
+        let arguments = "TrainingArguments(\ndeepspeed=None,\nfsdp=[],\nfsdp_config={'min_num_params': 0, 'xla': False},\n\
+            fsdp_min_num_params=0,\nfsdp_transformer_layer_cls_to_wrap=None,\n";
+        let signs = of(arguments);
+        assert!(!signs.has(Sign::Fsdp) && !signs.has(Sign::DeepSpeed), "{signs:?}");
+        let signs = of("Namespace(load_in_4bit=False, load_in_8bit=False, lora_r=8, use_lora=False)");
+        assert!(!signs.has(Sign::Adapters) && !signs.has(Sign::Quantized), "{signs:?}");
+        for (text, sign) in [
+            ("Namespace(lora_r=8, lora_alpha=16)", Sign::Adapters),
+            ("Namespace(load_in_4bit=True, load_in_8bit=False)", Sign::Quantized),
+            ("fsdp_config:\n  fsdp_state_dict_type: FULL_STATE_DICT", Sign::Fsdp),
+        ] {
+            assert!(of(text).has(sign), "{text}");
+        }
     }
 
     #[test]
@@ -224,7 +282,9 @@ mod tests {
                 short.note_word_by_word(word);
                 long.note_by(&search, word);
                 let all = |signs: &Signs| WORDS.iter().filter(|(sign, _)| signs.has(*sign)).count();
-                assert!(short.has(*sign) && all(&short) == all(&long), "{word}: {short:?} {long:?}");
+                // Everyday words show nothing by themselves.
+                let is_shown = short.has(*sign) || reading(*sign, word, word, 0) == Reading::Nothing;
+                assert!(is_shown && all(&short) == all(&long), "{word}: {short:?} {long:?}");
             }
         }
     }

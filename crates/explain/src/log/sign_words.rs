@@ -2,26 +2,31 @@
 
 use super::sign::Sign;
 
-/// Words of each, as programs write them.
+/// Words of each, as programs write them; what stands around switches and everyday words says whether they count
+/// (`sign_context.rs`).
 pub(super) const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Umap, &["umap", "UMAP", "top2vec", "BERTopic"]),
     (
         Sign::Training,
         &[
             "unning training",
-            "epoch",
-            "Epoch",
-            "train.py",
-            "train_",
+            "poch",
+            "train",
             "_train",
+            "trainer.py",
+            "training.trainer",
             "finetune",
             "training_step",
             "loss",
+            "Loss",
             ".backward(",
             "optimizer.step(",
-            "iter ",
-            "Iter ",
+            "iter",
+            "Iter",
             "minibatch",
+            // The head of ultralytics' table of epochs.
+            "GPU_mem",
+            "gpu_mem ",
             "micro_batch_size",
             "gradient_accumulation",
         ],
@@ -162,7 +167,6 @@ pub(super) const WORDS: &[(Sign, &[&str])] = &[
             "cuda_graph_runner",
         ],
     ),
-    (Sign::WarmUp, &["warming up sampler", "warmup", "profile_run", "dummy_sampler_run", "dummy requests"]),
     (Sign::KeyValueCache, &["kv cache", "kv_cache", "KV cache", "KV self size", "KV buffer"]),
     (Sign::ComputeBuffer, &["compute buffer", "gallocr_reserve", "graph_reserve"]),
     (
@@ -207,7 +211,7 @@ pub(super) const WORDS: &[(Sign, &[&str])] = &[
     (Sign::Fsdp, &["fsdp", "FSDP", "fully_sharded"]),
     (Sign::DeepSpeed, &["deepspeed", "DeepSpeed", "zero_stage", "zero_optimization"]),
     (Sign::Notebook, &["ipython-input", "Cell In[", "Input In [", "/content/", "upyter", "%%bash", "olab"]),
-    (Sign::Fairseq, &["fairseq", "max tokens per GPU", "max-tokens"]),
+    (Sign::Fairseq, &["fairseq", "max tokens per GPU", "--update-freq", "exceeds max_tokens limit"]),
     (
         Sign::HuggingFaceTrainer,
         &[

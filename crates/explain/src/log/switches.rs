@@ -5,6 +5,7 @@
 
 use lowtide_oom::Sieve;
 
+use super::given::{is_comment, is_spoken_of, turns_on};
 use super::narrative::is_of;
 use super::sharing::{self, SharingSwitches};
 
@@ -23,14 +24,10 @@ pub(crate) struct Switches {
     pub(crate) half_weights: bool,
     /// Weights that are trained are in half precision themselves, with their gradients and moments.
     pub(crate) half_training: bool,
-    /// It is computed in half precision.
-    pub(crate) half_compute: bool,
-    /// Attention has a fused kernel.
-    pub(crate) fused_attention: bool,
+    /// The half precision that is computed in.
+    pub(crate) half_compute: Option<&'static str>,
     /// The loss is computed in pieces.
     pub(crate) chunked_loss: bool,
-    /// Bits of the weights, where they are 8 or 4.
-    pub(crate) weight_bits: Option<u64>,
     /// What is shared out among the cards, and what lies on the host.
     pub(crate) sharing: SharingSwitches,
 }
@@ -38,9 +35,6 @@ pub(crate) struct Switches {
 /// What the allocator's switches are called.
 const EXPANDABLE: &str = "expandable_segments:True";
 const MAX_SPLIT: &str = "max_split_size_mb:";
-/// Words before a switch that somebody recommends.
-const RECOMMENDS: &[&str] =
-    &["try", "trying", "consider", "recommend", "recommends", "recommended", "suggest", "suggests", "should", "could"];
 /// Optimizers that keep their moments in 8 bits, in lower case, and the flags of scripts for them.
 const EIGHT_BIT: &[&str] = &[
     "adamw_8bit",
@@ -63,42 +57,15 @@ const RECOMPUTE: &[&str] = &[
 ];
 /// What computing in half precision is called.
 const HALF_COMPUTE: &[&str] = &["bf16", "fp16"];
-/// What fused attention and a loss in pieces are called.
-const FUSED_ATTENTION: &[&str] = &[
-    "flash_attention_2",
-    "flash_attention_3",
-    "use_flash_attention_2",
-    "use_flash_attention",
-    "use_flash_attn",
-    "flash_attention",
-    "flash_attn",
-    "enable_xformers_memory_efficient_attention",
-];
+/// What a loss in pieces is called.
 const CHUNKED_LOSS: &[&str] =
     &["use_liger_kernel", "enable_liger_kernel", "use_liger", "liger_fused_linear_cross_entropy"];
 /// Types of half precision, as code and settings write them.
 const HALF: &[&str] = &["float16", "bfloat16", "half", "fp16", "bf16"];
 
 /// What the names of switches have in them.
-const NAMES: [&str; 17] = [
-    EXPANDABLE,
-    MAX_SPLIT,
-    "8BIT",
-    "8Bit",
-    "heckpointing",
-    "dtype",
-    ".half()",
-    "-true",
-    "bf16",
-    "fp16",
-    "attention",
-    "flash",
-    "liger",
-    "bit",
-    "GPTQ",
-    "AWQ",
-    "nf4",
-];
+const NAMES: [&str; 11] =
+    [EXPANDABLE, MAX_SPLIT, "8BIT", "8Bit", "heckpointing", "dtype", ".half()", "-true", "bf16", "fp16", "liger"];
 static WORDS: Sieve = Sieve::new(|| [&NAMES[..], &sharing::words()].concat());
 
 impl Switches {
@@ -106,6 +73,8 @@ impl Switches {
     pub(crate) fn note(&mut self, line: &str) {
         if WORDS.passes(line) {
             self.note_words(line);
+        } else {
+            self.sharing.note_within(line);
         }
     }
 
@@ -129,17 +98,11 @@ impl Switches {
         }
         if is_named("bf16") || is_named("fp16") {
             let is_mixed = || line.contains("mixed_precision") && !line.contains("[--");
-            self.half_compute |=
-                HALF_COMPUTE.iter().any(|name| turns_on(line, name) && (is_flag(line, name) || is_mixed()));
-        }
-        if is_named("attention") || is_named("flash") {
-            self.fused_attention |= FUSED_ATTENTION.iter().any(|name| turns_on(line, name));
+            let is_on = |name: &&&'static str| turns_on(line, name) && (is_flag(line, name) || is_mixed());
+            self.half_compute = HALF_COMPUTE.iter().find(is_on).copied().or(self.half_compute);
         }
         if is_named("liger") {
             self.chunked_loss |= CHUNKED_LOSS.iter().any(|name| turns_on(line, name));
-        }
-        if is_named("bit") || is_named("GPTQ") || is_named("AWQ") || is_named("nf4") {
-            self.weight_bits = weight_bits(line).or(self.weight_bits);
         }
         self.sharing.note(line);
     }
@@ -150,11 +113,10 @@ impl Switches {
 fn value_behind<'l>(line: &'l str, switch: &str) -> Option<&'l str> {
     let (before, after) = line.split_once(switch)?;
     let (lead, _) = before.rsplit_once("PYTORCH_")?;
-    let is_recommended = lead.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
     // A message that a terminal broke may begin a line with it.
     let is_alone = lead.trim().is_empty() && after.trim().is_empty() && before.contains('=');
-    let goes_on = after.trim_start().starts_with("to avoid") || after.trim_start().starts_with("against");
-    let is_set = before.contains("ALLOC_CONF") && !is_recommended && !is_alone && !goes_on;
+    let goes_on = after.trim_start().starts_with("against");
+    let is_set = before.contains("ALLOC_CONF") && !is_spoken_of(lead, after) && !is_alone && !goes_on;
     is_set.then_some(after)
 }
 
@@ -165,57 +127,12 @@ fn max_split(line: &str) -> Option<u64> {
     value[..end].parse().ok()
 }
 
-/// `--gradient_checkpointing`, `gradient_checkpointing=True`, `optim=OptimizerNames.ADAMW_8BIT`, `AdamW8bit(`: a name as a flag, with
-/// a value that is on, as the value of an option, or as a call; a name in a sentence is none of them.
-fn turns_on(line: &str, name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-    line.match_indices(name).any(|(at, _)| {
-        let after = &line[at + name.len()..];
-        let lead = line[..at].trim_end_matches(is_part).trim_end_matches(['"', '\'']);
-        let rest = after.trim_start_matches(['"', '\'', ' ']);
-        let is_whole = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        // A list of what may be given has brackets around each.
-        let is_flag = lead.ends_with("--") && !lead.ends_with("[--");
-        let is_set = is_flag || rest.starts_with(['=', ':']);
-        let is_value = lead.trim_end().ends_with(['=', ':'])
-            || lead
-                .split(' ')
-                .rfind(|word| !word.is_empty())
-                .is_some_and(|word| word.starts_with("--") && word.len() > 2);
-        let is_call = after.starts_with('(') && !lead.ends_with("def ");
-        is_whole && (is_call || is_value || is_set && !is_off(rest.trim_start_matches(['=', ':', ' ', '"', '\''])))
-    })
-}
-
 /// Whether a name is one of a setting, and not the value of another.
 fn is_flag(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {
         let rest = line[at + name.len()..].trim_start_matches(['"', '\'']);
         line[..at].ends_with("--") || rest.trim_start().starts_with(['=', ':'])
     })
-}
-
-/// `load_in_4bit=True`, `--quantization_bit 4`, `llama-3-8b-bnb-4bit`, `Qwen2.5-7B-Instruct-AWQ`.
-fn weight_bits(line: &str) -> Option<u64> {
-    let is_recommended = line.split([' ', '`', ',']).any(|word| is_of(RECOMMENDS, &word.to_ascii_lowercase()));
-    let has = |names: &[&str]| names.iter().any(|name| line.contains(name));
-    let is_set = |bits: u64| {
-        line.match_indices("quantization_bit").any(|(at, name)| {
-            line[at + name.len()..].trim_start_matches(['"', '\'', '=', ':', ' ']).starts_with(&bits.to_string())
-        })
-    };
-    match () {
-        () if is_recommended => None,
-        () if turns_on(line, "load_in_4bit") || has(&["bnb-4bit", "-4bit", "-GPTQ", "-AWQ"]) || is_set(4) => Some(4),
-        () if turns_on(line, "load_in_8bit") || is_set(8) => Some(8),
-        () => turns_on(line, "nf4").then_some(4),
-    }
-}
-
-/// Whether a value begins with a word for off.
-pub(super) fn is_off(value: &str) -> bool {
-    let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-    is_of(&["false", "no", "none", "null", "off", "0"], &word.to_ascii_lowercase())
 }
 
 /// `torch_dtype=torch.float16`, `.half()`: the type that weights are loaded in, not the one that is computed in.
@@ -227,7 +144,11 @@ fn loads_in_half(line: &str) -> bool {
         let word = value.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && is_of(HALF, word)
     });
-    let is_called = line.contains("model.half()") || line.contains(").half()");
+    let is_called = [".half()", ").half()"].iter().any(|call| {
+        let mut places =
+            line.match_indices(call).filter(|(at, _)| call.starts_with(')') || line[..*at].ends_with("model"));
+        places.any(|(at, _)| !is_comment(&line[..at], false))
+    });
     is_called || is_typed && !line.contains("autocast")
 }
 
@@ -335,6 +256,9 @@ mod tests {
             "No gradient checkpointing",
             "def gradient_checkpointing_func(x):",
             "Is there a plan for gradient_checkpointing there?",
+            "--disable_gradient_checkpointing",
+            "train.py --no-gradient-checkpointing --lr 1",
+            "# model.gradient_checkpointing_enable()",
         ] {
             assert!(!of(line).recompute, "{line}");
         }
@@ -358,31 +282,12 @@ mod tests {
     #[test]
     fn what_a_training_has_on() {
         for line in ["train.py --bf16 --lr 1", "--fp16 True", "bf16=True,", "'mixed_precision: bf16'", "fp16: true"] {
-            assert!(of(line).half_compute, "{line}");
+            assert!(of(line).half_compute.is_some(), "{line}");
         }
         for line in ["bf16=False", "usage: train.py [--bf16]", "torch_dtype=bf16", "should I take bf16?"] {
-            assert!(!of(line).half_compute, "{line}");
-        }
-        for line in [
-            "attn_implementation=\"flash_attention_2\",",
-            "--use_flash_attn",
-            "--attn_implementation flash_attention_2",
-        ] {
-            assert!(of(line).fused_attention, "{line}");
+            assert_eq!(of(line).half_compute, None, "{line}");
         }
         assert!(of("--use_liger_kernel True").chunked_loss && !of("use_liger_kernel=False").chunked_loss);
-        for (line, bits) in [
-            ("load_in_4bit=True, bnb_4bit_quant_type=\"nf4\"", Some(4)),
-            ("bnb_4bit_quant_type: nf4", Some(4)),
-            ("unsloth/llama-3-8b-bnb-4bit", Some(4)),
-            ("TheBloke/Llama-2-7B-GPTQ", Some(4)),
-            ("--quantization_bit 8", Some(8)),
-            ("load_in_8bit=True", Some(8)),
-            ("load_in_4bit=False", None),
-            ("You could try load_in_4bit=True", None),
-        ] {
-            assert_eq!(of(line).weight_bits, bits, "{line}");
-        }
     }
 
     #[test]
@@ -397,6 +302,7 @@ mod tests {
         for line in [
             "with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
             "bnb_4bit_compute_dtype=torch.bfloat16",
+            "x = 1  # model.half()",
             "torch_dtype=torch.float32",
         ] {
             assert!(!of(line).half_weights, "{line}");

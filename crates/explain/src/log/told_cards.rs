@@ -24,6 +24,26 @@ const OTHERS: &[&str] = &[
 /// What a card is called.
 const CARDS: &[&str] = &["gpu", "vram", "card", "gtx", "rtx", "gt", "titan", "geforce", "quadro"];
 
+/// What has a size on a disk.
+const FILES: &[&str] = &[
+    "file",
+    "files",
+    "dataset",
+    "datasets",
+    "data",
+    "model",
+    "models",
+    "checkpoint",
+    "checkpoints",
+    "weights",
+    "csv",
+    "video",
+    "videos",
+    "images",
+    "disk",
+    "swap",
+];
+
 /// Takes what a sentence tells.
 pub(super) fn note(told: &mut Narrative, words: &[&str]) {
     told.shares_the_card |= shares_the_card(words);
@@ -49,14 +69,7 @@ fn shares_the_card(words: &[&str]) -> bool {
         is_of(&["ctrl+c", "ctrl-c", "ctrl+z", "ctrl-z", "zombie"], word)
             && words.get(at + 1).is_none_or(|next| *next != "to")
     });
-    // `while two notebook kernels are open`: each is a process of its own.
-    let are_several = words.iter().enumerate().any(|(at, word)| {
-        let behind = &words[at + 1..];
-        is_of(&["two", "2", "three", "3", "several", "multiple", "both"], word)
-            && has_one(&behind[..behind.len().min(2)], &["notebooks", "kernels"])
-    });
-    let are_open = are_several && has_one(words, &["open", "running", "active", "once", "same"]);
-    names_others && has_one(words, RUNS) || is_interrupted || are_open
+    names_others && has_one(words, RUNS) || is_interrupted
 }
 
 /// `nvidia-smi only lists my process`; that nobody means to use the card is another matter.
@@ -89,10 +102,19 @@ fn asks_for_another_card(words: &[&str]) -> bool {
     let is_number = words
         .windows(2)
         .any(|pair| is_of(&["gpu", "device", "cuda"], pair[0]) && is_of(&["number", "id", "index"], pair[1]));
-    // `Why does it always end up on GPU 0?`
-    let is_first = words.windows(2).any(|pair| is_of(&["gpu", "card", "device"], pair[0]) && pair[1] == "0");
-    let is_always = is_first && words.contains(&"always") && has_one(words, &["why", "how"]);
-    is_always || (is_other || is_number) && is_asked && is_change && !has_one(words, OTHERS)
+    // `Why does it only take GPU 0?`
+    let is_one_of_several = names_one(words) && words.contains(&"why") && has_one(words, &["always", "only"]);
+    is_one_of_several || (is_other || is_number) && is_asked && is_change && !has_one(words, OTHERS)
+}
+
+/// `GPU 0`, `cuda:1`, `gpu0`
+fn names_one(words: &[&str]) -> bool {
+    let is_number = |word: &str| !word.is_empty() && word.len() < 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let names = ["gpu", "card", "device", "cuda"];
+    let is_joined = |word: &&str| {
+        names.iter().any(|name| word.strip_prefix(name).is_some_and(|rest| is_number(rest.trim_start_matches(':'))))
+    };
+    words.windows(2).any(|pair| is_of(&names, pair[0]) && is_number(pair[1])) || words.iter().any(is_joined)
 }
 
 /// `the processes of all ranks take memory of GPU 0`
@@ -110,7 +132,9 @@ fn card_gigabytes(words: &[&str]) -> Option<u64> {
     if !words.iter().any(is_card) {
         return None;
     }
-    sizes(words).find(|(_, behind)| !is_of_machine(behind)).map(|(size, _)| size)
+    // `a 2 GB file`
+    let is_of_file = |behind: &[&str]| behind.first().is_some_and(|word| is_of(FILES, word));
+    sizes(words).find(|(_, behind)| !is_of_machine(behind) && !is_of_file(behind)).map(|(size, _)| size)
 }
 
 /// `16GB of RAM`
@@ -149,14 +173,12 @@ mod tests {
         for line in [
             "Another user is running a training on the same card.",
             "I stopped it by Ctrl+C and now it does not start again.",
-            "It only fails while two notebook kernels are open on the machine.",
             "非正常关闭了测试程序，然后训练会报错",
         ] {
             assert!(of(line).shares_the_card, "{line}");
         }
         for line in [
             "There is no other process running on the card.",
-            "It was written with two notebooks as an example of both.",
             "nvidia-smi shows that no other program is using it.",
             "INFO: Uvicorn running on the address (Press CTRL+C to quit)",
         ] {
@@ -173,6 +195,7 @@ mod tests {
         let both = of("It has Windows, 16GB of RAM and a card with 48 GB of VRAM.");
         assert_eq!((both.machine_gigabytes, both.card_gigabytes, both.names_windows), (Some(16), Some(48), true));
         assert_eq!(of("The data takes 8 GB on the disk of this machine.").card_gigabytes, None);
+        assert_eq!(of("The GPU fails as soon as a 2 GB file is read.").card_gigabytes, None);
     }
 
     #[test]
@@ -181,10 +204,15 @@ mod tests {
             "How can I use another GPU for it?",
             "Can the CUDA device number be changed in this library?",
             "Why does it always end up on GPU 0?",
+            "Why is the model only on cuda:1 of both?",
         ] {
             assert!(of(line).asks_for_another_card, "{line}");
         }
-        for line in ["It is on another GPU and works there.", "How can another process use the GPU at once?"] {
+        for line in [
+            "How can I run this on GPU 0 with 8 GB?",
+            "It is on another GPU and works there.",
+            "How can another process use the GPU at once?",
+        ] {
             assert!(!of(line).asks_for_another_card, "{line}");
         }
     }

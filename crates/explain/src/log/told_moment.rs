@@ -45,6 +45,23 @@ const UNITS: &[&str] = &[
     "time",
 ];
 
+/// What is counted one after the other, and not taken at once.
+const COUNTED: &[&str] = &[
+    "epoch",
+    "epochs",
+    "iteration",
+    "iterations",
+    "iter",
+    "iters",
+    "step",
+    "steps",
+    "image",
+    "frame",
+    "picture",
+    "file",
+    "sample",
+];
+
 fn is_evaluation(word: &str) -> bool {
     word.starts_with("validat")
         || word.starts_with("evaluat")
@@ -86,16 +103,28 @@ pub(super) fn fails_later(words: &[&str]) -> bool {
         *word == "after" && !is_each && has_one(&behind[..behind.len().min(5)], UNITS)
             || *word == "for" && behind.starts_with(&["a", "while"])
     });
-    // `around image 13500 of 19994`
-    let by_number = words.windows(3).any(|three| {
-        let is_many = three[2].parse().is_ok_and(|number: u64| number >= MANY);
-        is_of(&["around", "about", "at"], three[0])
-            && is_of(&["image", "step", "iteration", "frame"], three[1])
-            && is_many
-    });
     let first = words.iter().position(|word| *word == "first");
     let in_turn = first.is_some_and(|at| has_one(&words[at..], &["second", "next", "then"]));
-    by_time || by_number || in_turn && has_one(words, WELL)
+    by_time || by_count(words) || in_turn && has_one(words, WELL)
+}
+
+/// `around image 13500 of 19994`, `at step 10000`, `in the 5th epoch`: a count or an ordinal beside a unit, where a failure is told
+/// by it; how much is taken at once is told in other units.
+fn by_count(words: &[&str]) -> bool {
+    let is_unit = |word: &str| is_of(COUNTED, word);
+    let ordinal =
+        |word: &str| ["th", "st", "nd", "rd"].iter().find_map(|end| word.strip_suffix(end)?.parse::<u64>().ok());
+    let is_many = |word: &str| word.parse().is_ok_and(|number: u64| number >= MANY);
+    let is_late = |pair: &[&str]| {
+        is_unit(pair[0]) && is_many(pair[1])
+            || is_many(pair[0]) && is_unit(pair[1])
+            || is_unit(pair[1]) && ordinal(pair[0]).is_some_and(|number| number > 1)
+    };
+    words.iter().enumerate().any(|(at, word)| {
+        let near = &words[at + 1..(at + 4).min(words.len())];
+        let is_when = is_of(&["around", "about", "at", "by", "until", "till", "in", "on"], word);
+        is_when && !has_one(near, &["each", "every"]) && near.windows(2).any(is_late)
+    })
 }
 
 /// `it stops at 5000 iters again`, `always after 2000 iterations`: a round number of steps that is said to be the same each time.
@@ -188,10 +217,21 @@ mod tests {
             "It happens after about 400 iterations on every card.",
             "The code runs for a while and then it stops.",
             "The first one is fine and with the second it stops.",
+            "It breaks off at step 10000 of the whole run.",
+            "This happens around image 13500 of 19994 in all.",
+            "The memory is full in the 5th epoch of it.",
         ] {
             assert!(of(line).fails_later, "{line}");
         }
-        assert!(!of("It happens right after each start of the program.").fails_later);
+        for line in [
+            "It happens right after each start of the program.",
+            "I train with 256 images at once on each card.",
+            "It happens at step 1 of the first epoch.",
+            "It evaluates every 500 steps on the whole set.",
+            "I put a mark on every 30th frame of it.",
+        ] {
+            assert!(!of(line).fails_later, "{line}");
+        }
         for line in ["On the second try it says that memory is full.", "When I rerun the script it fails at once."] {
             assert!(of(line).runs_again, "{line}");
         }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use lowtide_explain::{Advice, Cause, Context, Lever, Verdict, explain};
+use lowtide_explain::{Advice, Cause, Config, Context, Lever, Verdict, explain};
 
 /// A card of 39 GiB that is full, with twice the request idle.
 const IN_PIECES: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.12 GiB. GPU 0 has a total capacity of \
@@ -249,4 +249,69 @@ fn fewer_data_workers_are_fewer_than_there_are() {
         let all = told(&format!("python train.py --num_workers {workers}\nepoch 1\n{message}"));
         assert!(all.contains(fewer), "{fewer} in {all}");
     }
+}
+
+/// A 7B model whose log shows its settings, on a card with 17 GiB idle in pieces.
+fn of_the_logs_own_command(command: &str, stack: &str) -> Verdict {
+    let config = r#"{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 128256, "tie_word_embeddings": false}"#;
+    let settings = "per_device_train_batch_size: 16\ngradient_accumulation_steps: 1\nmax_seq_length: 2048\n";
+    let configs = [("config.json", config), ("args.yaml", settings)];
+    let configs = configs.iter().map(|(name, text)| Config::parse(name, text).unwrap()).collect();
+    let message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 79.11 GiB of \
+        which 2.31 GiB is free. Including non-PyTorch memory, this process has 76.80 GiB memory in use. Of the allocated memory \
+        58.90 GiB is allocated by PyTorch, and 17.40 GiB is reserved by PyTorch but unallocated.\n";
+    let adapters = "trainable params: 4,194,304 || all params: 7,504,924,672 || trainable%: 0.0559\n";
+    let log = format!(
+        "{command}\n{adapters}***** Running training *****\nTraceback (most recent call last):\n{stack}{message}"
+    );
+    explain(log.as_bytes(), &Context { configs, ..Context::default() }).into_iter().next().unwrap()
+}
+
+fn account(verdict: &Verdict, name: &str) -> String {
+    let rows = &verdict.model.as_ref().unwrap().rows;
+    rows.iter().find(|row| row.name == name).map(|row| format!("{}: {}", row.bytes, row.how)).unwrap()
+}
+
+#[test]
+fn what_the_log_shows_turned_on_is_counted() {
+    let train = "  File \"/w/train.py\", line 80, in <module>\n    trainer.train()\n";
+    let recomputes = "  File \"/env/lib/python3.11/site-packages/torch/utils/checkpoint.py\", line 488, in checkpoint\n    ret = f(x)\n";
+    let on = "Namespace(bf16=True, gradient_checkpointing=True, use_liger_kernel=True, output_dir='out')";
+    for (command, stack) in [
+        (on, format!("{train}{recomputes}")),
+        ("Namespace(bf16=True, use_liger_kernel=True)", format!("{train}{recomputes}")),
+        ("python train.py --bf16 True --gradient_checkpointing True --use_liger_kernel", train.to_owned()),
+    ] {
+        let verdict = of_the_logs_own_command(command, &stack);
+        assert_eq!(verdict.cause, Cause::Fragmentation, "{command}: {:?}", verdict.evidence);
+        let (activations, logits) = (account(&verdict, "activations"), account(&verdict, "logits"));
+        assert!(activations.ends_with("32 layers recomputed"), "{activations}");
+        assert!(logits.ends_with("one of 8 pieces at a time"), "{logits}");
+    }
+    let half = of_the_logs_own_command("python train.py --bf16 True", train);
+    assert!(account(&half, "activations").ends_with("in bf16"), "{half:?}");
+    // Kept whole and in fp32 it is more than the card has.
+    let none = of_the_logs_own_command("python train.py", train);
+    assert_eq!(none.cause, Cause::Need, "{:?}", none.evidence);
+    assert!(none.evidence.iter().any(|text| text.contains("(an estimate)")), "{:?}", none.evidence);
+}
+
+#[test]
+fn a_share_that_the_command_gives_counts_as_one_of_the_log() {
+    let refused = "ValueError: The model's max seq len (29000) is larger than the maximum number of tokens that can be stored in KV cache \
+        (23648). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n";
+    let log =
+        format!("INFO Memory profiling: total_gpu_memory=23.58GiB\nINFO Available KV cache memory: 2.89GiB\n{refused}");
+    let configs = vec![Config::parse("serve.sh", "vllm serve some/model-7B --gpu-memory-utilization 0.5\n").unwrap()];
+    let verdict = explain(log.as_bytes(), &Context { configs, ..Context::default() }).remove(0);
+    assert_eq!(verdict.cause, Cause::Limit, "{:?}", verdict.evidence);
+    assert!(verdict.evidence.iter().any(|text| text.contains("was given 0.5 of the card")), "{:?}", verdict.evidence);
+    assert!(verdict.advice.iter().any(|advice| advice.text.contains("the cache lacks")), "{:?}", verdict.advice);
+}
+
+#[test]
+fn more_cards_than_any_job_has_are_no_number_of_cards() {
+    let all = told(&format!("$ vllm serve m --tensor-parallel-size 9999999999999999999\n(EngineCore_0 pid=2) {FULL}"));
+    assert!(!all.contains("99999") && all.contains("--tensor-parallel-size 2"), "{all}");
 }

@@ -12,6 +12,7 @@ mod golden;
 mod got_over;
 mod host;
 mod json_lines;
+mod misread;
 mod order;
 mod others;
 mod own_words;

@@ -192,7 +192,7 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
     let lower = line.to_lowercase();
     // `Memory is not enough for it. Use the maximal possible size instead.` is what a program did about it, and a logger's line is of
     // a program.
-    if lower.contains(" instead.") || is_entry(line) {
+    if lower.contains(" instead.") || is_entry(without_prefix(line)) {
         return None;
     }
     ended_for_memory(&lower)

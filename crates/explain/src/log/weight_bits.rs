@@ -1,4 +1,35 @@
-//! In how many bits weights come, by the name of the model or of its file.
+//! In how many bits the weights of a model are: by switches, by the way that a server was given, and by the names of models and their
+//! files.
+
+use super::given::{is_spoken_of, turns_on};
+
+/// In how many bits weights are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WeightBits {
+    /// In 16, as they come.
+    All,
+    /// In 8 or fewer.
+    Few(u64),
+    /// In fewer, and nothing tells in how many.
+    Open,
+}
+
+impl WeightBits {
+    /// 4 or 8, the sizes in which weights come that adapters stand beside.
+    pub(crate) const fn beside_adapters(self) -> Option<u64> {
+        match self {
+            Self::All => None,
+            Self::Few(..=4) => Some(4),
+            Self::Few(_) | Self::Open => Some(8),
+        }
+    }
+}
+
+/// Switches of libraries for weights in 4 and 8 bits, and a setting that is given their number.
+const SWITCHES: [(&str, &str); 2] = [("load_in_4bit", "4bit"), ("load_in_8bit", "8bit")];
+const NUMBER: &str = "quantization_bit";
+/// A type of 4 bits.
+const FOUR: &str = "nf4";
 
 /// Parts of names that say so by themselves, in lower case.
 const MARKS: &[(&str, u64)] = &[
@@ -21,19 +52,45 @@ const WAYS: &[(&str, u64)] = &[("awq", 4), ("gptq", 4)];
 const TYPES: &[&str] = &["k", "0", "1", "xxs", "xs", "s", "m", "nl"];
 
 /// What such names have in them, in the letters in which they are written.
-pub(super) const NAMES: &[&str] = &[
+const NAMES: &[&str] = &[
     "nt8", "NT8", "nt4", "NT4", "fp8", "FP8", "fp4", "FP4", "nf4", "NF4", "w8a", "W8A", "w4a", "W4A", "eetq", "EETQ",
     "awq", "AWQ", "gptq", "GPTQ", "2bit", "3bit", "4bit", "5bit", "6bit", "8bit", "Q1_", "Q2_", "Q3_", "Q4_", "Q5_",
     "Q6_", "Q8_", "q1_", "q2_", "q3_", "q4_", "q5_", "q6_", "q8_",
 ];
 
+/// Words of which a line must have one to say anything of it.
+pub(super) fn words() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().copied().chain(SWITCHES.map(|(name, _)| name)).chain([NUMBER, FOUR])
+}
+
+/// `load_in_4bit=True`, `--quantization_bit 4`, `quant_type: nf4`: what a line turns on.
+pub(super) fn by_switch(line: &str) -> Option<&'static str> {
+    if let Some((_, way)) = SWITCHES.iter().find(|(name, _)| turns_on(line, name)) {
+        return Some(way);
+    }
+    let number = line.split_once(NUMBER).map(|(_, rest)| rest.trim_start_matches(['"', '\'', '=', ':', ' ']));
+    match number.and_then(|rest| rest.bytes().next()) {
+        Some(b'4') => Some("4bit"),
+        Some(b'8') => Some("8bit"),
+        // How weights in 4 bits would be stored says nothing beside a switch that is off.
+        _ => (turns_on(line, FOUR) && !line.contains(SWITCHES[0].0)).then_some("4bit"),
+    }
+}
+
 /// `Qwen2.5-7B-Instruct-AWQ`, `llama-70b.Q4_K_M.gguf`, `Llama-3.1-70B-FP8`: the bits that a name in a line says.
-pub(super) fn bits_of_name(line: &str) -> Option<u64> {
+pub(super) fn by_name(line: &str) -> Option<u64> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     // Options are no names of models, and an optimizer's moments no weights.
     let is_name = |name: &&str| !name.starts_with('-') && !name.contains("adam");
+    let is_given = |name: &&str| {
+        let at = name.as_ptr().addr() - line.as_ptr().addr();
+        !is_spoken_of(&line[..at], &line[at + name.len()..])
+    };
     let names = || line.split(|c| !is_of_name(c)).filter(is_name);
-    names().find_map(|name| bits_by(name, mark)).or_else(|| names().find_map(|name| bits_by(name, way)))
+    let by = |bits: fn(&str) -> Option<u64>| {
+        names().filter(|name| bits_by(name, bits).is_some()).find(is_given).and_then(|name| bits_by(name, bits))
+    };
+    by(mark).or_else(|| by(way))
 }
 
 /// The bits that a part of a name says, but for the first one, which is the name itself.
@@ -72,7 +129,7 @@ fn way(word: &str) -> Option<u64> {
 }
 
 /// The bits of a way that a server was given; none where the way may have any.
-pub(crate) fn bits_of_way(way: &str) -> Option<u64> {
+pub(super) fn of_way(way: &str) -> Option<u64> {
     let way = way.to_ascii_lowercase();
     let mut words = way.split(|c: char| !c.is_ascii_alphanumeric());
     let of_lists = |word: &str| mark(word).or_else(|| self::way(word));
@@ -86,6 +143,21 @@ pub(crate) fn bits_of_way(way: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn switches() {
+        for (line, expected) in [
+            ("load_in_4bit=True, bnb_4bit_quant_type=\"nf4\"", Some("4bit")),
+            ("bnb_4bit_quant_type: nf4", Some("4bit")),
+            ("--quantization_bit 8", Some("8bit")),
+            ("load_in_8bit=True", Some("8bit")),
+            ("load_in_4bit=False", None),
+            ("load_in_4bit=False, bnb_4bit_quant_type='nf4'", None),
+            ("You could try load_in_4bit=True", None),
+        ] {
+            assert_eq!(by_switch(line), expected, "{line}");
+        }
+    }
 
     #[test]
     fn bits_of_names() {
@@ -106,7 +178,7 @@ mod tests {
             ("llama-server -m some-7B-Q3_K_S-00001-of-00002.gguf", 3),
             ("ollama run llama3:8b-instruct-q6_K", 6),
         ] {
-            assert_eq!(bits_of_name(line), Some(bits), "{line}");
+            assert_eq!(by_name(line), Some(bits), "{line}");
             assert!(NAMES.iter().any(|name| line.contains(name)), "{line}");
         }
         for line in [
@@ -115,6 +187,7 @@ mod tests {
             "--kv-cache-dtype fp8",
             "--kv_cache_int8 True",
             "AWQ and GPTQ are ways",
+            "You could try Llama-2-7B-GPTQ",
             "a.gguf -ctk q8_0",
             "map[OLLAMA_KV_CACHE_TYPE:q8_0 OLLAMA_NUM_PARALLEL:1]",
             "void dequantize_block_q4_0<float>",
@@ -122,7 +195,7 @@ mod tests {
             "type q4_K:  216 tensors",
             "64bit and x86-64",
         ] {
-            assert_eq!(bits_of_name(line), None, "{line}");
+            assert_eq!(by_name(line), None, "{line}");
         }
     }
 
@@ -143,7 +216,7 @@ mod tests {
             ("gguf", None),
             ("torchao", None),
         ] {
-            assert_eq!(bits_of_way(way), bits, "{way}");
+            assert_eq!(of_way(way), bits, "{way}");
         }
     }
 }
