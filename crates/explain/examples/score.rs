@@ -111,7 +111,8 @@ impl Score {
             if !self.open_above_75.count(!is_sure) {
                 wrong.push(format!("open, and yet surer than 75 %: {}", said(first)));
             }
-        } else if !self.cause_right.count(first.is_some_and(|verdict| word(verdict.cause) == label)) && first.is_some() {
+        } else if !self.cause_right.count(first.is_some_and(|verdict| word(verdict.cause) == label)) && first.is_some()
+        {
             self.wrong_above_75 += usize::from(is_sure);
             wrong.push(format!("{label}, not {}", said(first)));
         }
