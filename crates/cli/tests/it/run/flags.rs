@@ -140,8 +140,8 @@ fn what_would_train_otherwise_is_not_retried() {
         "p.add_argument('--batch-size', type=int, default=8)\np.add_argument('--accum', type=int, default=1)\n";
     let script = format!("{}{ACCUMULATES}", parser(options));
     let first = |script: &str| first_line(&Place::with("train.py", script), &["--", "python3", "train.py"]);
-    assert_snapshot!(first(&script.replace("Loss() / a.accum", "Loss()")), @"");
-    assert_snapshot!(first(&script.replace("for i, x in enumerate(loader)", "for i in range(1000)")), @"");
+    assert_snapshot!(first(&script.replace("Loss() / a.accum", "Loss()")), @"lowtide: no retry with a smaller micro-batch: train.py, line 17: the loss is not divided by --accum=1, so that another would change the gradients: say it with --batch N --retry-with '--batch-size={micro} --accum={accum}'");
+    assert_snapshot!(first(&script.replace("for i, x in enumerate(loader)", "for i in range(1000)")), @"lowtide: no retry with a smaller micro-batch: train.py, line 15: the loop ends after a number of micro-batches (`range(1000)`), so that with more accumulation it would make fewer updates: say it with --batch N --retry-with '--batch-size={micro} --accum={accum}'");
     let ran = |script: &str, file: &str| {
         let place = Place::with("train.py", script);
         place.write("ds.json", file);
@@ -150,11 +150,17 @@ fn what_would_train_otherwise_is_not_retried() {
         [ran.stderr.lines().next().unwrap(), &hint.collect::<Vec<_>>().join("\n")].join("\n")
     };
     let script = "# HfArgumentParser(TrainingArguments)\nraise MemoryError\n";
-    assert_snapshot!(ran(script, "{\"train_micro_batch_size_per_gpu\": 8}\n"), @"");
+    assert_snapshot!(ran(script, "{\"train_micro_batch_size_per_gpu\": 8}\n"), @r#"
+    lowtide: no retry with a smaller micro-batch (hf): ds.json, line 1: train_micro_batch_size_per_gpu is 8 for DeepSpeed, whatever a retry changes
+    lowtide: hint: "train_micro_batch_size_per_gpu": "auto" in ds.json lets a retry change it
+    "#);
     let lightning = "# import lightning as L\nclass Net:\n    def __init__(self):\n        self.automatic_optimization = False\n\
                      DataLoader = Trainer = lambda *words, **named: None\nloader = DataLoader([], batch_size=8)\n\
                      Trainer(max_epochs=1)\nraise MemoryError\n";
-    assert_snapshot!(ran(lightning, "{}"), @"");
+    assert_snapshot!(ran(lightning, "{}"), @r"
+    lowtide: no retry with a smaller micro-batch: train.py, line 4: automatic_optimization is off, and Lightning refuses accumulate_grad_batches for a model that updates its weights itself
+    lowtide: hint: the model itself has to accumulate: manual_backward(loss / steps) for each micro-batch, and optimizer.step() after every `steps` of them
+    ");
 }
 
 fn first_line(place: &Place, words: &[&str]) -> String {
