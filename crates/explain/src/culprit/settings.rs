@@ -9,6 +9,9 @@ use crate::log::Event;
 use crate::verdict::Culprit;
 
 pub(crate) const WHOLE_FRAMES: &str = "whole frames";
+/// What attention without a fused kernel draws for its dropout, a byte for each score.
+const DROPPED: &str = "the mask of attention's dropout";
+const BOOL: Dtype = Dtype { name: "bool", bytes: 1 };
 
 /// Shapes that the settings give, each tried with the types it may have.
 pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<Activity>) -> Option<Culprit> {
@@ -35,7 +38,8 @@ pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<A
     };
     let mut fitting: Vec<(&str, Vec<u64>, Dtype, u64)> = Vec::new();
     for (name, shape) in candidates {
-        let fits = dtypes.iter().find_map(|dtype| {
+        let types = if name == DROPPED { &[BOOL][..] } else { &dtypes };
+        let fits = types.iter().find_map(|dtype| {
             let bytes = product(&shape)?.checked_mul(dtype.bytes)?;
             is_size(bytes, tried).then_some((*dtype, bytes))
         });
@@ -53,6 +57,10 @@ pub(super) fn from_settings(event: &Event, facts: &Facts<'_>, activity: Option<A
     let chosen = fitting.iter().position(|it| Some(rank(it)) == best).unwrap_or(0);
     let (name, shape, dtype, bytes) = fitting.get(chosen)?.clone();
     let is_in_stack = agrees(name);
+    // A type that nothing computes in, where the stack goes elsewhere, is a coincidence.
+    if dtype.bytes != own.bytes && by_stack.is_some() && !is_in_stack {
+        return None;
+    }
     let (certainty, how) = match (is_guessed, is_in_stack, fitting.len()) {
         (true, false, _) => (0.5, "a batch of this size would multiply to the size asked for".to_owned()),
         (_, true, _) => {
@@ -99,6 +107,7 @@ fn activations(batch: u64, facts: &Facts<'_>) -> Vec<Named> {
         }
         if let Some(heads) = or(Key::Heads, 12) {
             found.push(("attention scores", vec![batch, heads, sequence, sequence]));
+            found.push((DROPPED, vec![batch, heads, sequence, sequence]));
         }
         if let Some(width) = or(Key::Width, 768) {
             let inner = facts.number(Key::Inner).unwrap_or(width.saturating_mul(4));

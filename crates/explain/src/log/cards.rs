@@ -249,6 +249,10 @@ fn total(line: &str) -> Option<Bytes> {
     if line.contains("VRAM Total") {
         return named("VRAM Total").filter(|_| !line.contains("Torch VRAM"));
     }
+    // What GPUtil's users print in notebooks.
+    if line.contains("GPU RAM Free: ") {
+        return named("| Total ");
+    }
     if let Some((head, _)) = line.split_once(" bytes total.") {
         return size(head.rsplit(' ').next()?);
     }
@@ -305,6 +309,7 @@ mod tests {
             ("Created TensorFlow device (/device:GPU:0 with 7208 MB memory) -> physical GPU (device: 0)", 7208),
             ("[INFO] GPU 0: 24 GB, gpu_memory_utilization=0.33, model=Qwen-7B", 24576),
             ("2389MiB /  4042MiB", 4042),
+            ("GPU RAM Free: 7611MB | Used: 0MB | Util   0% | Total 7611MB", 7611),
             ("  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes, VRAM: 24151 MiB", 24151),
         ] {
             assert_eq!(facts(line).total.map(|total| total.get() >> 20), Some(mib), "{line}");

@@ -61,6 +61,17 @@ fn the_type_that_is_computed_in_comes_first() {
     assert_eq!(fused, "the output of attention [8192, 64, 128] fp32");
 }
 
+#[test]
+fn a_byte_for_each_score_is_the_mask_of_dropout() {
+    // Twice as many numbers in 16 bits, which nothing computes in here, would be as large.
+    let config = "device = 'cpu'\ndtype = 'float32'\nblock_size = 512\nn_head = 6\nn_embd = 384\nn_layer = 6\ndropout = 0.2\n\
+                  batch_size = 384\n";
+    let error = "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: \
+                 you tried to allocate 603979776 bytes. Error code 12 (Cannot allocate memory)";
+    let line = "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)";
+    assert_eq!(culprit_behind("", config, line, error), "the mask of attention's dropout [384, 6, 512, 512] bool");
+}
+
 /// Two tracebacks of PyTorch, one raised from the other, of a data worker that a signal ended.
 fn worker(signal: &str) -> String {
     format!(
