@@ -57,7 +57,16 @@ fn without_title_mark(post: &str) -> Option<String> {
     let below = &post[start + title.len()..];
     // A title that holds an error may be all that was handed on; a comment names no class.
     let is_all = below.trim().is_empty() && bare.contains("Error: ");
-    (is_all || is_of_oneself(below)).then(|| format!("{}{}{below}", &post[..start], bare.trim_start()))
+    (is_all || names_amount(bare) || is_of_oneself(below))
+        .then(|| format!("{}{}{below}", &post[..start], bare.trim_start()))
+}
+
+/// Whether a title has in it how much was asked for: that was copied out of an error.
+fn names_amount(title: &str) -> bool {
+    ["ried to allocate ", "nable to allocate ", "trying to allocate ", "allocating tensor with shape["]
+        .iter()
+        .filter_map(|words| title.split_once(words))
+        .any(|(_, amount)| amount.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Explains a text of lines.
@@ -144,6 +153,8 @@ mod tests {
             let page = format!("{mark}{title}\n\nWhat it means, and what to do about it.\n");
             assert_eq!(without_title_mark(&page), None, "{mark}");
         }
+        let amount = "# Allocator ran out of memory trying to allocate 45.45GiB\n\npython train.py --batch 4\n";
+        assert_eq!(without_title_mark(amount).as_deref(), Some(&amount[2..]));
         let alone = "# torch.OutOfMemoryError: CUDA out of memory when tuning a model of 7B on 24 GB\n";
         assert_eq!(without_title_mark(alone).as_deref(), Some(&alone[2..]));
         assert_eq!(without_title_mark("# out of memory below this size\n"), None);

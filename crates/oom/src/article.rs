@@ -187,13 +187,15 @@ pub fn page_likeness(post: &str) -> PageLikeness {
     if CATALOGUE.iter().filter(|key| post.contains(*key)).count() > 1 {
         return PageLikeness::Page;
     }
-    let is_titled =
-        post.lines().map(without_prefix).find(|line| !line.trim().is_empty()).is_some_and(is_title_of_change);
+    let title = post.lines().map(without_prefix).find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let is_titled = is_title_of_change(title);
     if has_any(post, &REPORTS) {
         return if is_titled { PageLikeness::Perhaps } else { PageLikeness::Report };
     }
     if is_titled {
-        let is_own = post.lines().any(|line| has_any(&line.to_lowercase(), &OWN));
+        // Who proposes something quotes the error that it is about.
+        let is_raised = |line: &str| !is_proposal(title) && is_raised(line);
+        let is_own = post.lines().any(|line| has_any(&line.to_lowercase(), &OWN) || is_raised(line));
         return if is_own { PageLikeness::Perhaps } else { PageLikeness::Page };
     }
     match headings(post) {
@@ -202,6 +204,12 @@ pub fn page_likeness(post: &str) -> PageLikeness {
         Some(_) if is_impersonal(post) => PageLikeness::Perhaps,
         _ => PageLikeness::Report,
     }
+}
+
+/// `RuntimeError: CUDA out of memory.`: a line that is an error by its class.
+fn is_raised(line: &str) -> bool {
+    let class = without_prefix(line).split_once(": ").map_or("", |(class, _)| class);
+    class.ends_with("Error") && class.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'))
 }
 
 /// Whether a post has sentences, and nobody in them tells of himself.
@@ -314,9 +322,7 @@ fn headings(post: &str) -> Option<u32> {
 /// `[Doc] Tell what to do on OOM`, `fix(pt): take a failed allocation for OOM`
 fn is_title_of_change(title: &str) -> bool {
     let lower = title.trim_start_matches(['#', ' ', '*']).to_lowercase();
-    if PROPOSALS.iter().any(|words| lower.starts_with(words))
-        || title.starts_with('#') && is_imperative(title) && of_memory(&lower)
-    {
+    if is_proposal(title) || title.starts_with('#') && is_imperative(title) && of_memory(&lower) {
         return true;
     }
     let Some((kind, rest)) = lower.split_once(": ") else { return false };
@@ -327,15 +333,29 @@ fn is_title_of_change(title: &str) -> bool {
     is_change && of_memory(rest)
 }
 
+/// `[Feature] a message that says more`
+fn is_proposal(title: &str) -> bool {
+    let lower = title.trim_start_matches(['#', ' ', '*']).to_lowercase();
+    PROPOSALS.iter().any(|words| lower.starts_with(words))
+}
+
 fn of_memory(title: &str) -> bool {
     has_any(title, &["memory", "oom"]) && !has_any(title, &FIGURES)
 }
 
+/// By which a title tells what happened, or asks for help.
+const HAPPENING: &str = "leads led gives gave causes caused throws threw raises raised results fails failed crashes crashed goes went needed";
+
 /// `Update README.md to fix shared memory exhaustion`, `Show the size when an array gives a MemoryError`: what somebody wants done.
 pub(crate) fn is_imperative(title: &str) -> bool {
     let title = title.trim_start_matches(['#', ' ', '*', '>']);
-    let word = title.split(' ').next().unwrap_or_default();
-    word.starts_with(|c: char| c.is_uppercase()) && has_any_word(word, IMPERATIVES)
+    let (word, rest) = title.split_once(' ').unwrap_or((title, ""));
+    // `Report: OOM while tuning`, `Update to 2.1 leads to it`, `Add LoRA -> OOM`, `Support needed`
+    let is_name = word.ends_with(':')
+        || rest.strip_prefix("to ").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        || has_any(rest, &["->", "=>", "\u{2192}"])
+        || has_any_word(rest, HAPPENING) && !has_any_word(rest, "when where if that which");
+    !is_name && word.starts_with(|c: char| c.is_uppercase()) && has_any_word(word, IMPERATIVES)
 }
 
 /// `10 fixes for it`, `five ways to free memory`, `siete arreglos`
@@ -374,7 +394,7 @@ mod tests {
             "（个人笔记）\nDataLoader worker (pid ****) is killed by signal: Killed.\n",
             "一、问题背景\nRuntimeError: CUDA out of memory.\n二、解决方案\n方法一：减小批量\n",
             "# Update README.md to fix shared memory exhaustion\nThe DataLoader crashed with a bus error: insufficient shared memory (shm).\n",
-            "# Add a guard against CUDA out of memory\nRuntimeError: CUDA out of memory.\n",
+            "# Add a guard against CUDA out of memory\nSo far the loop ends there.\n",
             "Error «CUDA out of memory»: siete arreglos\nEjemplo típico del error:\nError: CUDA out of memory.\n",
             "[Doc] Tell what to do on OOM\nA lower share may end in `CUDA out of memory`.\n",
             "fix(data): take `CUDA out of memory` for what it is\nSo far it was raised.\n",
@@ -386,6 +406,8 @@ mod tests {
     #[test]
     fn a_report_may_have_a_heading() {
         for post in [
+            "# Update to 2.1 leads to CUDA out of memory\nAfter the update my script fails:\nRuntimeError: CUDA out of memory.\n",
+            "# Report: OOM while finetuning\nRuntimeError: CUDA out of memory.\n",
             "### Quick fix needed\nRuntimeError: CUDA out of memory.\n",
             "How to fix this error?\nRuntimeError: CUDA out of memory.\n",
             "## Symptoms\nKilled\n## Root cause\nthe cache\n## Environment\nUbuntu\n## Solutions\n",

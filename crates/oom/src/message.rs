@@ -44,7 +44,7 @@ impl<'a> Message<'a> {
     /// The line and what goes on with it, as one line: engines and terminals break messages at any blank.
     pub(crate) fn body(&self) -> &str {
         self.body.get_or_init(|| {
-            let mut body = self.line.trim_end().to_owned();
+            let mut body = without_source(self.line.trim_end()).to_owned();
             self.each_further(|next| {
                 // A terminal breaks a number as it breaks words.
                 let is_number = body.ends_with(|c: char| c.is_ascii_digit() || c == '.')
@@ -115,6 +115,14 @@ impl<'a> Message<'a> {
             take(next);
         }
     }
+}
+
+/// A line without the file and the number that rich puts behind the first one of an entry: `... a total capacity of 14.58   train.py:47`.
+fn without_source(line: &str) -> &str {
+    let Some((text, source)) = line.rsplit_once(' ') else { return line };
+    let number = source.split_once(".py:").map_or("", |(_, number)| number);
+    let is_source = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_source { text.trim_end() } else { line }
 }
 
 /// How much two lines share at their start because of who wrote them down: `> `, `app-1  | `, `[rank0]: `, a clock. Numbers may

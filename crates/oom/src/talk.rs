@@ -91,7 +91,8 @@ fn clause_before(text: &str) -> &str {
 
 pub(crate) fn is_hypothetical(clause: &str) -> bool {
     let clause = &*without_failures(clause);
-    if clause.contains("e.g.") {
+    // `trial (e.g. lr=0.1) failed with` is over with its example.
+    if clause.rsplit_once("e.g.").is_some_and(|(_, example)| !example.contains(')')) {
         return true;
     }
     let mut words = clause.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_').peekable();
@@ -99,8 +100,10 @@ pub(crate) fn is_hypothetical(clause: &str) -> bool {
         // `about 1,000 samples` is a number, and no talk about something.
         let is_number =
             word == "about" && words.peek().is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit()));
+        // `such errors as`, and not `such a small batch`
+        let is_size = word == "such" && words.peek().is_some_and(|next| matches!(*next, "a" | "an"));
         let is = |known: &str| known.split(' ').any(|hint| hint.eq_ignore_ascii_case(word));
-        if !is_number && is(HYPOTHETICAL) || is(OCCASIONS) && !tells_of_oneself(clause) {
+        if !is_number && !is_size && is(HYPOTHETICAL) || is(OCCASIONS) && !tells_of_oneself(clause) {
             return true;
         }
     }

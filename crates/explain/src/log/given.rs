@@ -77,34 +77,67 @@ pub(super) fn is_negated(lead: &str) -> bool {
 /// Whether code that stands behind this is commented out. An option of a command is not: a superuser's prompt ends with the same
 /// sign.
 pub(super) fn is_comment(before: &str, is_option: bool) -> bool {
-    !is_option && (before.contains(" #") || before.trim_start().starts_with('#'))
+    // `job #3` is a number.
+    let begins = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    let is_within = || before.match_indices(" #").any(|(at, mark)| begins(&before[at + mark.len()..]));
+    !is_option && (is_within() || before.trim_start().strip_prefix('#').is_some_and(begins))
 }
 
 /// So many words before a name a word may stand that denies or recommends it.
 const NEAR: usize = 8;
+/// What settings are printed behind.
+const LABELS: &[&str] = &[
+    "args:",
+    "arguments:",
+    "config:",
+    "configuration:",
+    "settings:",
+    "params:",
+    "parameters:",
+    "options:",
+    "command:",
+    "cmd:",
+];
+/// Words of `NOT_GIVEN` that deny what is done `with` a switch, and not the switch.
+const OF_DEEDS: &[&str] =
+    &["can", "could", "not", "no", "never", "don't", "didn't", "doesn't", "isn't", "aren't", "wasn't"];
 
 /// Whether a sentence recommends what stands between these parts of it, or says that it was not given.
 pub(super) fn is_spoken_of(before: &str, after: &str) -> bool {
     let sentence =
         [". ", "? ", "! ", "; "].iter().fold(before, |rest, end| rest.rsplit(end).next().unwrap_or_default());
     let words = || sentence.split([' ', '`', ',', '(']).filter(|word| !word.is_empty());
-    let end_of_another = if sentence.len() < before.len() { "." } else { "" };
-    let (mut previous, mut is_value) = (end_of_another.to_owned(), false);
-    for word in words().skip(words().count().saturating_sub(NEAR)) {
-        // `--mixed_precision no --bf16`
-        if std::mem::replace(&mut is_value, word.starts_with("--") && !word.contains('=')) {
+    let is_list = words().filter(|word| word.contains('=')).count() > 2;
+    !is_list && is_spoken_in(words(), sentence.len() < before.len())
+        || [" to disable", " to avoid"].iter().any(|words| after.contains(words))
+}
+
+fn is_spoken_in<'a>(words: impl Iterator<Item = &'a str> + Clone, is_behind_another: bool) -> bool {
+    let mut previous = if is_behind_another { "." } else { "" }.to_owned();
+    let (mut is_value, mut is_deed_denied, mut is_spoken) = (false, false, false);
+    for word in words.clone().skip(words.count().saturating_sub(NEAR)) {
+        // `--mixed_precision no --bf16`, `evaluation_strategy: no`
+        let is_key = word.starts_with("--") && !word.contains('=') || word.ends_with(':') && word.contains('_');
+        if std::mem::replace(&mut is_value, is_key) {
             continue;
         }
         let word = word.to_ascii_lowercase();
         // A shell has a command of this name, which stands at the beginning or behind a prompt.
         let is_setting = word == "set" && !previous.is_empty() && !previous.ends_with(['>', '$', '#', '&', ';', ']']);
         let is_use = is_setting || matches!(&*word, "use" | "using" | "add" | "adding" | "pass");
-        if is_use && !is_of(OF_ONESELF, &previous) || is_of(NOT_GIVEN, &word) {
-            return true;
+        if is_of(LABELS, &word) {
+            (is_deed_denied, is_spoken) = (false, false);
+        } else if word == "with" {
+            // `I can not run it with --low`: what was not to be had is the run.
+            is_deed_denied = false;
+        } else if is_of(OF_DEEDS, &word) && !matches!(&*previous, "you" | "do" | "please" | "." | "") {
+            is_deed_denied = true;
+        } else if is_use && !is_of(OF_ONESELF, &previous) || is_of(NOT_GIVEN, &word) {
+            is_spoken = true;
         }
         previous = word;
     }
-    [" to disable", " to avoid"].iter().any(|words| after.contains(words))
+    is_spoken || is_deed_denied
 }
 
 /// `--gradient_checkpointing`, `gradient_checkpointing=True`, `optim=OptimizerNames.ADAMW_8BIT`, `AdamW8bit(`: a name as a flag, with
@@ -159,6 +192,12 @@ mod tests {
             "set ARGS=--gradient_checkpointing",
             "I am using `gradient_checkpointing=True` and it fails",
             "model.gradient_checkpointing(use_reentrant=False)",
+            "note: no config file, args: gradient_checkpointing=True, lora_r=16",
+            "evaluation_strategy: no, gradient_checkpointing: true",
+            "Namespace(a=1, b=2, c=3, no, gradient_checkpointing=True)",
+            "I can not fit the model even with gradient_checkpointing=True and a batch of 1",
+            "It does not help to run it with --gradient_checkpointing --bf16",
+            "job #3 | args: gradient_checkpointing=True",
         ] {
             assert!(turns_on(line, "gradient_checkpointing"), "{line}");
         }
@@ -170,6 +209,9 @@ mod tests {
             "x = 1  # gradient_checkpointing=True",
             "gradient_checkpointing=[]",
             "Do not use `gradient_checkpointing=True` with it",
+            "You can run it with gradient_checkpointing=True",
+            "Do not run it with gradient_checkpointing=True",
+            "x = 1  #gradient_checkpointing=True",
             "You should pass gradient_checkpointing=True to it",
             "2. set gradient_checkpointing=True for a smaller peak",
             "It may not be static. To run it in less memory, set 'gradient_checkpointing=True' or leave it",

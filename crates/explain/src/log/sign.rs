@@ -133,12 +133,12 @@ pub(crate) struct Signs {
     perhaps: Vec<Sign>,
     /// Those whose switch is off.
     off: Vec<Sign>,
-    /// How many words were looked at that showed nothing.
-    vain: u32,
+    /// How many words of each were looked at that showed nothing.
+    vain: Vec<(Sign, u32)>,
 }
 
-/// After so many words that show nothing, those of everyday are left alone: no log is looked at for long.
-const MOST_IN_VAIN: u32 = 4096;
+/// After so many words of a sign that show nothing, its words of everyday are left alone: no log is looked at for long.
+const MOST_IN_VAIN: u32 = 1024;
 
 impl Signs {
     /// Looks through some text.
@@ -177,19 +177,26 @@ impl Signs {
     }
 
     fn note_at(&mut self, sign: Sign, word: &str, text: &str, at: usize) {
-        if self.vain > MOST_IN_VAIN && depends(sign) {
+        if depends(sign) && self.vain.iter().any(|(known, count)| *known == sign && *count > MOST_IN_VAIN) {
             return;
         }
         let reading = reading(sign, word, text, at);
         let list = match reading {
-            Reading::Nothing => return self.vain += 1,
+            Reading::Nothing => return self.count_in_vain(sign),
             Reading::Off => &mut self.off,
             Reading::Perhaps => &mut self.perhaps,
             Reading::Shown => &mut self.shown,
         };
         match list.contains(&sign) {
-            true => self.vain += 1,
+            true => self.count_in_vain(sign),
             false => list.push(sign),
+        }
+    }
+
+    fn count_in_vain(&mut self, sign: Sign) {
+        match self.vain.iter_mut().find(|(known, _)| *known == sign) {
+            Some((_, count)) => *count += 1,
+            None => self.vain.push((sign, 1)),
         }
     }
 

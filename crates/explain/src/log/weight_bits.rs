@@ -46,6 +46,8 @@ const MARKS: &[(&str, u64)] = &[
     ("w4a16", 4),
     ("w4a8", 4),
 ];
+/// What types of numbers stand behind: `torch.int8`.
+const LIBRARIES: &[&str] = &["torch.", "np.", "numpy.", "jnp.", "jax.", "tf.", "ml_dtypes."];
 /// Ways that are mostly of 4 bits, where no other part of the name says more.
 const WAYS: &[(&str, u64)] = &[("awq", 4), ("gptq", 4)];
 /// Types of llama.cpp's files go on with one of these: `Q4_K_M`, `IQ2_XXS`, `q8_0`.
@@ -80,8 +82,9 @@ pub(super) fn by_switch(line: &str) -> Option<&'static str> {
 /// `Qwen2.5-7B-Instruct-AWQ`, `llama-70b.Q4_K_M.gguf`, `Llama-3.1-70B-FP8`: the bits that a name in a line says.
 pub(super) fn by_name(line: &str) -> Option<u64> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    // Options are no names of models, and an optimizer's moments no weights.
-    let is_name = |name: &&str| !name.starts_with('-') && !name.contains("adam");
+    // Options and types of numbers are no names of models, and an optimizer's moments no weights.
+    let is_type = |name: &str| LIBRARIES.iter().any(|library| name.starts_with(library));
+    let is_name = |name: &&str| !name.starts_with('-') && !name.contains("adam") && !is_type(name);
     let is_given = |name: &&str| {
         let at = name.as_ptr().addr() - line.as_ptr().addr();
         !is_spoken_of(&line[..at], &line[at + name.len()..])
@@ -194,6 +197,7 @@ mod tests {
             "--enable-fp8 --optim paged-adamw-8bit",
             "type q4_K:  216 tensors",
             "64bit and x86-64",
+            "mask dtype=torch.int8, other=np.int8",
         ] {
             assert_eq!(by_name(line), None, "{line}");
         }

@@ -31,7 +31,7 @@ pub(super) const TOLD: &[&[&str]] = &[
 
 /// What becomes of a program that gets no memory.
 const ENDS: &str = "killed kills crash crashes crashed crashing dies died stops stopped fails failed breaks broke broken freezes froze \
-    terminated terminates exits exited";
+    terminated terminates exits exited oomkilled";
 /// What people give as the reason for it, or tell came before.
 const LACKS: [&str; 30] = [
     "insufficient memory",
@@ -71,7 +71,7 @@ const UNTIL: [&str; 2] = [" until ", " till "];
 const GROWS: [&str; 10] =
     ["grow", "grew", "increas", "fill", "climb", "rising", "rises", "leak", "takes more", "more and more"];
 /// Who ends a program that takes too much.
-const BY_SYSTEM: [&str; 10] = [
+const BY_SYSTEM: [&str; 13] = [
     "os kills",
     "system kills",
     "kernel kills",
@@ -82,15 +82,27 @@ const BY_SYSTEM: [&str; 10] = [
     "killed by os",
     "killed by the kernel",
     "killed by linux",
+    "killed by oom",
+    "killed by the oom",
+    "oom killer kill",
 ];
 /// The same, where nobody is named.
-const PASSIVE: [&str; 4] = ["gets killed", "got killed", "is killed at", "was killed at"];
+const PASSIVE: [&str; 8] = [
+    "get killed",
+    "gets killed",
+    "got killed",
+    "is killed at",
+    "is killed while",
+    "is killed when",
+    "was killed at",
+    "was killed while",
+];
 /// A shell's word for it, as somebody quotes it.
 const QUOTED_KILLS: [&str; 4] = ["\"killed\"", "'killed'", "`killed`", "\u{201c}killed\u{201d}"];
 /// By which somebody says that it was all he saw.
-const SEEN: &str = "just only says said prints printed shows shown see saw get got gives";
+const SEEN: &str = "just only says said prints printed shows shown see saw get got gives ends ended";
 /// What people say of a card or a machine that was full.
-const FULL: [&str; 35] = [
+const FULL: [&str; 41] = [
     "out of memory",
     "out-of-memory",
     "out of vram",
@@ -126,11 +138,17 @@ const FULL: [&str; 35] = [
     "cuda oom",
     "still oom",
     "always oom",
+    "gives oom",
+    "gives an oom",
+    "oom when ",
+    "oom while ",
+    "oom during ",
+    "memory oom",
 ];
 /// How people tell of their own without naming themselves, or ask.
 const OWN: [&str; 3] = ["please help", "on our ", " mine "];
 /// How people ask others about an error of their own.
-const ASKS: [&str; 18] = [
+const ASKS: [&str; 20] = [
     "does anybody",
     "does anyone",
     "does somebody",
@@ -149,6 +167,8 @@ const ASKS: [&str; 18] = [
     "what to do?",
     "any idea",
     "help me",
+    "how to avoid it?",
+    "how to avoid this?",
 ];
 /// What a notebook and its parts are called.
 const NOTEBOOKS: [&str; 8] =
@@ -174,9 +194,16 @@ pub fn is_of_oneself(post: &str) -> bool {
         || lower.lines().any(is_of_form)
         || has_any(&lower, &OWN)
         || has_any(&lower, &ASKS)
+        || ends_with_question(post)
         || told_in_chinese::is_of_oneself(post)
         || told_in_chinese::tells_of_error(post)
         || told_abroad::is_of_oneself(&lower)
+}
+
+/// Whether the last line asks something, as no page does that tells what it knows.
+fn ends_with_question(post: &str) -> bool {
+    let last = post.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    last.ends_with(['?', '？']) && !last.starts_with(['#', '-', '*', '|', '>'])
 }
 
 /// `### Steps to reproduce`: a part of a tracker's form for errors; those for wishes have others.
@@ -190,9 +217,9 @@ pub(super) fn told(line: &str, post: &str) -> Option<Oom> {
         return None;
     }
     let lower = line.to_lowercase();
-    // `Memory is not enough for it. Use the maximal possible size instead.` is what a program did about it, and a logger's line is of
-    // a program.
-    if lower.contains(" instead.") || is_entry(without_prefix(line)) {
+    // `Memory is not enough for it. Use the maximal possible size instead.` is what a program did about it, where nobody speaks of
+    // himself, and a logger's line is of a program.
+    if lower.contains(" instead.") && !has_any_word(&lower, "i i'm i've my we our") || is_entry(without_prefix(line)) {
         return None;
     }
     ended_for_memory(&lower)
@@ -238,6 +265,11 @@ fn grows_until(sentence: &str) -> Option<usize> {
 fn grows_and_ends(sentence: &str) -> Option<usize> {
     let grows = GROWS.iter().filter_map(|word| sentence.find(word)).min()?;
     let (before, behind) = sentence.split_at(grows);
+    // `I increased the memory of the machine and the crash is gone`
+    let is_deed = before.split_whitespace().next_back().is_some_and(|word| matches!(word, "i" | "we" | "you" | "to"));
+    if is_deed || has_any(behind, &[" by me", " by us", " by hand", " gone", " no more", " no longer"]) {
+        return None;
+    }
     let at = [", ", " and ", " then "].iter().filter_map(|joint| behind.find(joint)).min()?;
     let is_of_memory = has_any_word(before, "ram memory") || has_any_word(&behind[..at], "ram memory");
     (is_of_memory && ends(&behind[at..]) && !has_any(behind, &["error", "exception", "nan"])).then_some(grows)
@@ -261,12 +293,18 @@ fn ended_by_system(lower: &str, post: &str) -> Option<Oom> {
     let is_told =
         |sentence: &str| (has_any(sentence, &BY_SYSTEM) || has_any(sentence, &PASSIVE)) && !is_supposed(sentence);
     let names_memory = || has_any_word(&post.to_lowercase(), "ram memory memoria");
+    // Who shows what he ran, and nothing else that went wrong.
+    let names_script = || post.contains("python ") && post.contains(".py");
+    let names_killer = |sentence: &str| has_any_word(sentence, "oom") && is_of_oneself(post);
     // As somebody writes it down who has no more of the log.
     let is_last_line = lower.trim() == "killed";
     let is_quoted =
         |sentence: &str| has_any(sentence, &QUOTED_KILLS) && has_any_word(sentence, SEEN) && !is_supposed(sentence);
-    let is_killed =
-        (is_last_line || lower.split(". ").any(|sentence| is_told(sentence) || is_quoted(sentence))) && names_memory();
+    let is_killed = is_last_line && names_memory()
+        || lower.split(". ").any(|sentence| {
+            is_told(sentence) && (names_memory() || names_killer(sentence))
+                || is_quoted(sentence) && (names_memory() || names_script())
+        });
     (is_killed || lower.split(". ").any(|sentence| loads(sentence) && !is_supposed(sentence))).then(ended)
 }
 
@@ -313,7 +351,9 @@ pub(super) fn without_brackets(sentence: &str) -> String {
 fn names_kernel(sentence: &str, post: &str) -> bool {
     let is_of_notebook =
         || has_any(&post.to_lowercase(), &["notebook", "jupyter", "colab", "cell", "ipynb", "kaggle", "spyder"]);
-    has_any(sentence, &NOTEBOOKS) || has_any_word(sentence, "kernel session") && is_of_notebook()
+    has_any(sentence, &NOTEBOOKS)
+        || sentence.starts_with("kernel ") && is_of_oneself(post)
+        || has_any_word(sentence, "kernel session") && is_of_notebook()
 }
 
 fn is_dying(sentence: &str) -> bool {
@@ -336,6 +376,9 @@ fn full(lower: &str, post: &str) -> Option<Oom> {
 
 /// Whether it is the card's memory: by the line, or by the post where that names none of the machine's.
 fn is_of_card(lower: &str, post: &str) -> bool {
+    if has_any(lower, &["cpu memory", "host memory", "system memory", "main memory"]) {
+        return false;
+    }
     let lower = lower.replace("no gpu", "").replace("without gpu", "");
     let post = post.to_lowercase().replace("gpu ram", "vram");
     is_of_device(&lower) || is_of_device(&post) && !has_any_word(&post, "ram")
@@ -372,6 +415,11 @@ mod tests {
             "The test makes memory overflow and the task is killed.\n",
             "Training works as such, but the memory of my computer rises the whole time and around the 7th epoch the computer goes down.\n",
             "RAM climbs with every batch, and then the notebook crashes.\n",
+            "The RAM of the container climbs for an hour until it's `OOMKilled`.\n",
+            "The training stops here, with the error: killed by OOM killer\nWhat may be the reason?\n",
+            "`python train.py` in a container always ends with \"Killed\".\n",
+            "It runs for a while, then the process get killed. The machine has 12GB of RAM.\n",
+            "While the model loads, the process is killed while the memory is at 99%.\n",
         ] {
             assert!(found(text).is_some(), "{text}");
         }
@@ -380,6 +428,10 @@ mod tests {
             "If the training is killed, there is insufficient memory.\n",
             "Killed the old job. Training has insufficient memory for this size.\n",
             "Memory grows for an hour, and then it crashes with a KeyError exception.\n",
+            "I increased the memory of the machine and the crash is gone.\n",
+            "GPU memory increases slowly, and the training was stopped by me at step 100.\n",
+            "A process that is killed by the OOM killer is started again by systemd.\n",
+            "Which line ends with \"Killed\" in the list below\n",
             "The memory rises to 12 GiB and stays there, the loss goes down.\n",
             "If the memory rises the whole time, the computer goes down.\n",
         ] {
@@ -427,7 +479,13 @@ mod tests {
             ("Il me dit seulement `Killed`, it only says `Killed`, with 8 GB of RAM.\n", Place::Host),
             ("resnet 18을 돌리는데 cuda memory 부족이라고 나옵니다. 그래픽 카드 때문일까요?\n", Place::Device),
             ("My session crashed on Colab with 12 GB of RAM.\n", Place::Host),
+            ("Kernel keeps dying when I fit the model. I have 8GB of RAM\n", Place::Host),
+            ("I set batch 2 instead. Still my GPU runs out of memory.\n", Place::Device),
             ("报错显存不够\n", Place::Device),
+            ("Quantizing the model on 8 GPUs gives OOM. How could it be done at all?\n", Place::Device),
+            ("Loading the checkpoint, my 256GB CPU memory OOM with 6 GPUs.\n", Place::Host),
+            ("用8张卡时内存在加载参数那一步就爆了，4张卡能正常加载\n", Place::Host),
+            ("训练时加载数据killed，是不是对内存要求相当高？\n", Place::Host),
             ("内存不足，程序被杀死\n", Place::Host),
             ("读数据时内存一直涨，训练到第三轮进程就被系统杀掉了。\n", Place::Host),
             ("跑到 57% 的时候被 kill 了，机器内存 64G\n", Place::Host),
@@ -452,6 +510,8 @@ mod tests {
             "The project was saved.\nSession crashed? No, it dies only on logout.\n",
             "A page tells what the message \"Killed\" means for RAM.\n",
             "内存一直在涨，但是程序没停止\n",
+            "显存占用上涨后趋于稳定，训练正常退出\n",
+            "内存增加到64G之后，程序不再退出\n",
             "内存增长很快可能会导致程序崩溃，请注意\n",
             "We add GPU OOM handling to the trainer, thanks to my team.\n",
             "The kernel appears to have died. It will restart automatically.\n",

@@ -105,7 +105,7 @@ pub(super) const SPANISH: [&str; 8] = [
     "error de memoria",
 ];
 /// What makes it a doubt or a piece of advice, wherever in its sentence.
-const SUPPOSED: [&str; 26] = [
+const SUPPOSED: [&str; 32] = [
     "evitar",
     "evite",
     "caso ",
@@ -132,6 +132,12 @@ const SUPPOSED: [&str; 26] = [
     "초과하면",
     "방지",
     "피하",
+    "설명합니다",
+    "이 글",
+    "説明",
+    "解説",
+    "記事",
+    "このページ",
 ];
 /// A card, in these languages.
 const CARDS: [&str; 10] = [
@@ -196,6 +202,8 @@ mod tests {
             "メモリ不足の場合はバッチを小さくしてください",
             "메모리 부족을 방지하려면 배치를 줄이세요",
             "메모리가 부족하면 배치를 줄이세요",
+            "이 글에서는 vram 부족 문제를 설명합니다.",
+            "このページでは GPU memory不足 の原因を説明します。",
         ] {
             assert!(scan_last_resort(text.as_bytes()).is_none(), "{text}");
         }

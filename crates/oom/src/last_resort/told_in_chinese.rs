@@ -42,9 +42,11 @@ const BETWEEN: [&str; 11] = ["还是", "仍然", "依然", "一直", "总是", "
 /// What makes it a doubt or a piece of advice.
 const SUPPOSED: [&str; 8] = ["如果", "若", "避免", "防止", "以免", "可能会", "会不会", "容易"];
 /// What became of a program, without who did it or why.
-const KILLED: [&str; 6] = ["被系统杀", "被系统kill", "被杀", "被kill", "被oomkill", "被强制结束"];
+const KILLED: [&str; 7] = ["killed", "被系统杀", "被系统kill", "被杀", "被kill", "被oomkill", "被强制结束"];
 /// What memory does that comes to an end.
 const GROWS: [&str; 6] = ["涨", "增长", "上升", "增加", "飙升", "占满"];
+/// How it is said that memory was full all at once.
+const BURST: [&str; 3] = ["爆了", "爆掉", "撑爆"];
 /// The end that it comes to.
 const ENDED: [&str; 9] = ["停了", "停止", "崩", "挂了", "卡死", "死机", "退出", "中断", "被杀"];
 
@@ -77,7 +79,14 @@ pub(super) fn told_in_chinese(lower: &str, post: &str) -> Option<Oom> {
         })
     };
     let is_of_a_run = || has_any(post, &RUNS) && !has_any(post, &ADVICE);
-    let is_told = happened(&SHORT) || happened(&LITTLE) && (is_own(post) || is_of_a_run());
+    let burst = |name: &str| {
+        dense.split(['。', '！', '？', '；', '，', ',']).any(|clause| {
+            let behind = clause.split_once(name).map_or("", |(_, behind)| behind);
+            has_any(behind, &BURST) && !has_any(clause, &SUPPOSED)
+        })
+    };
+    let is_told =
+        happened(&SHORT) || burst("内存") || burst("显存") || happened(&LITTLE) && (is_own(post) || is_of_a_run());
     // No card's memory kills a program.
     let is_of_machine = dense.contains("内存") && !post.contains("显存") || has_any_word(post, "killed");
     // A kill alone is the system's where the post speaks of the machine's memory.
@@ -95,6 +104,6 @@ fn grew_until_the_end(sentence: &str) -> Option<Oom> {
         words.iter().filter_map(|word| sentence[from..].find(word)).min().map(|found| from + found)
     };
     let ended = after(after(at, &GROWS)?, &ENDED)?;
-    let is_denied = sentence[..ended].ends_with(['没', '不', '未']);
+    let is_denied = sentence[..ended].ends_with(['没', '不', '未']) || has_any(sentence, &["正常", "不再", "稳定"]);
     (!is_denied && !has_any(sentence, &SUPPOSED)).then(|| shortage(sentence[at..].starts_with("显存")))
 }
