@@ -473,7 +473,7 @@ mod tests {
                 "always a GPU OOM. I set the flag and it is still OOM. On a 15GB GPU I divided all by 4.\n",
                 Place::Device,
             ),
-            ("训练中内存一直线性往上涨，到 100%（不可回收）程序就停了\n", Place::Host),
+            ("训练中内存一直线性往上涨，到 100%（不可回收）程序就停了，数据少的时候是正常的\n", Place::Host),
             ("显存不断增加，跑几轮就崩溃\n", Place::Device),
             ("there is no error at all, just \"Killed\", and python is gone.\n16gb RAM\n", Place::Host),
             ("Il me dit seulement `Killed`, it only says `Killed`, with 8 GB of RAM.\n", Place::Host),

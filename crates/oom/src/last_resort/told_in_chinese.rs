@@ -104,6 +104,7 @@ fn grew_until_the_end(sentence: &str) -> Option<Oom> {
         words.iter().filter_map(|word| sentence[from..].find(word)).min().map(|found| from + found)
     };
     let ended = after(after(at, &GROWS)?, &ENDED)?;
-    let is_denied = sentence[..ended].ends_with(['没', '不', '未']) || has_any(sentence, &["正常", "不再", "稳定"]);
+    let is_denied =
+        sentence[..ended].ends_with(['没', '不', '未']) || has_any(&sentence[..ended], &["正常", "不再", "稳定"]);
     (!is_denied && !has_any(sentence, &SUPPOSED)).then(|| shortage(sentence[at..].starts_with("显存")))
 }
