@@ -30,12 +30,14 @@ pub(crate) fn record(folder: &Path, name: &OsStr, checkpoint: &Path) {
     write(folder, &origins);
 }
 
-/// Removes the oldest copies of a checkpoint from folders of earlier runs, where there are more than a few; those removed.
-pub(crate) fn thin_out(checkpoint: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
+/// Removes the oldest copies of a checkpoint from folders of earlier runs, where there are more than a few besides those that
+/// are needed; those removed.
+pub(crate) fn thin_out(checkpoint: &Path, folders: &[PathBuf], is_needed: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let Some(origin) = origin(checkpoint) else { return Vec::new() };
     let mut copies: Vec<(SystemTime, &PathBuf, String)> = Vec::new();
     for folder in folders {
-        let is_it = |(name, other): &(String, String)| *other == origin && is_plain(name);
+        let is_it =
+            |(name, other): &(String, String)| *other == origin && is_plain(name) && !is_needed(&folder.join(name));
         let named = read(folder).into_iter().filter(is_it);
         copies.extend(named.filter_map(|(name, _)| Some((written(&folder.join(&name))?, folder, name))));
     }
@@ -108,8 +110,10 @@ mod tests {
             record(folder, OsStr::new("model.pt"), &checkpoint);
         }
         fs::write(folders[3].join("notes"), "mine").unwrap();
-        assert_eq!(thin_out(&checkpoint, &folders), [folders[2].join("model.pt")]);
-        assert!(thin_out(&checkpoint, &folders).is_empty());
+        let oldest = folders[2].join("model.pt");
+        assert!(thin_out(&checkpoint, &folders, &|copy| copy == oldest).is_empty());
+        assert_eq!(thin_out(&checkpoint, &folders, &|_| false), [oldest]);
+        assert!(thin_out(&checkpoint, &folders, &|_| false).is_empty());
         let is_there: Vec<bool> = folders.iter().map(|folder| folder.join("model.pt").exists()).collect();
         assert_eq!(is_there, [true, true, false, true, true, true]);
         assert!(!folders[2].exists() && folders[3].join("notes").exists());
@@ -126,7 +130,7 @@ mod tests {
         let names = ["../model.pt", "..", ".", "", "a/../../model.pt"]
             .map(|name| (name.to_owned(), path.display().to_string()));
         write(&folder, &names.into_iter().collect());
-        assert!(thin_out(&checkpoint, &vec![folder; 9]).is_empty());
+        assert!(thin_out(&checkpoint, &vec![folder; 9], &|_| false).is_empty());
         assert!(checkpoint.exists());
     }
 }

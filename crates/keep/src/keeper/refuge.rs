@@ -120,14 +120,15 @@ pub(crate) fn keep_safe(
     kept
 }
 
-/// Removes the oldest copies that earlier runs made of checkpoints of which there is a new one now, but for folders that are
+/// Removes the oldest copies that earlier runs made of checkpoints of which there is a new one now, but for those that are
 /// needed.
-pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let is_new = |it: &&KeptCheckpoint| matches!(it.refuge, Ok(Refuge::Copy(_) | Refuge::Moved(_)));
     let of_others = |checkpoint: &Path| -> Vec<PathBuf> {
-        earlier(parent(checkpoint), run).filter(|folder| !is_of_run(folder, run) && !is_needed(folder)).collect()
+        earlier(parent(checkpoint), run).filter(|folder| !is_of_run(folder, run)).collect()
     };
-    kept.iter().filter(is_new).flat_map(|it| origins::thin_out(&it.checkpoint, &of_others(&it.checkpoint))).collect()
+    let removed = |it: &KeptCheckpoint| origins::thin_out(&it.checkpoint, &of_others(&it.checkpoint), is_needed);
+    kept.iter().filter(is_new).flat_map(removed).collect()
 }
 
 /// Whether a folder of copies is of this run: in its folder, or beside a checkpoint with its name.
@@ -357,7 +358,7 @@ mod tests {
             let file = fs::File::options().append(true).open(&checkpoint).unwrap();
             file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(number)).unwrap();
             let run = run_folder(&checkpoint, &format!("t-{number}"));
-            removed.extend(thin_out(&kept_in(std::slice::from_ref(&checkpoint), Way::Copy, &run, 1), &run, |_| false));
+            removed.extend(thin_out(&kept_in(std::slice::from_ref(&checkpoint), Way::Copy, &run, 1), &run, &|_| false));
         }
         let copy = |number: u32| top.path().join(format!("runs/t-{number}/before-start-1/model.pt"));
         assert_eq!(removed, [copy(1), copy(2)]);

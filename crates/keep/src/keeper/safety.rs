@@ -1,5 +1,6 @@
 //! What is done for checkpoints before a start: those that it may write over are copied, and what is in its way is moved.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use lowtide_trainers::Beginning;
 
 use crate::command::checkpoint::CheckpointSearch;
 use crate::keeper::origins::MOST_COPIES;
-use crate::keeper::refuge::{Occasion, Way, keep_safe, thin_out};
+use crate::keeper::refuge::{KeptCheckpoint, Occasion, Refuge, Way, keep_safe, thin_out};
 use crate::{Notice, Resumption};
 
 /// Whether checkpoints that a start may write over are copied first.
@@ -44,6 +45,8 @@ pub(crate) struct Safety<'a> {
     /// When the run began.
     pub(crate) begun: SystemTime,
     pub(crate) copies: Copies,
+    /// Copies of earlier runs that this one relies on: what they are copies of may be written over since.
+    pub(crate) relied_on: HashSet<PathBuf>,
 }
 
 impl Safety<'_> {
@@ -51,7 +54,7 @@ impl Safety<'_> {
     /// that are newer than the one it resumes from. Where the script itself looks for the newest, these are moved out of its
     /// way.
     pub(crate) fn keep(
-        &self,
+        &mut self,
         search: &CheckpointSearch,
         start: usize,
         is_told_to_end: &dyn Fn() -> bool,
@@ -80,7 +83,9 @@ impl Safety<'_> {
             return Ground::Safe;
         }
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
-        let removed = thin_out(&kept, run, |folder| resumption.mentions(folder));
+        self.relied_on.extend(kept.iter().filter_map(earlier_copy));
+        let is_named = |copy: &Path| copy.parent().is_some_and(|folder| resumption.mentions(folder));
+        let removed = thin_out(&kept, run, &|copy| is_named(copy) || self.relied_on.contains(&on_disk(copy)));
         if !removed.is_empty() {
             notify(&Notice::ThinnedOut { removed: &removed, left: MOST_COPIES });
         }
@@ -122,4 +127,17 @@ impl Safety<'_> {
             }
         }
     }
+}
+
+/// The copy of an earlier run that stands for a checkpoint.
+fn earlier_copy(kept: &KeptCheckpoint) -> Option<PathBuf> {
+    match &kept.refuge {
+        Ok(Refuge::Earlier(copy)) => Some(on_disk(copy)),
+        _ => None,
+    }
+}
+
+/// The same path for a file, however it is named.
+fn on_disk(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -3,6 +3,7 @@
 //! A kill that only the kernel tells of is written into the command's log too, in the kernel's words, so that whoever
 //! reads the log alone sees the same.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -117,7 +118,8 @@ fn start_on(
     let mut supervisor = Supervisor::new(options.grace)?;
     let resumption = &ladder.resumption;
     let begun = SystemTime::now();
-    let safety = Safety { resumption, run: &options.folder, begun, copies: options.copies };
+    let mut safety =
+        Safety { resumption, run: &options.folder, begun, copies: options.copies, relied_on: HashSet::new() };
     let mut own = StartFolders::default();
     let mut rung = options.first_rung;
     let mut input = StandardInput::look();

@@ -236,6 +236,25 @@ fn copies_of_one_file_do_not_fill_the_disk() {
 }
 
 #[test]
+fn a_copy_that_a_run_relies_on_outlives_its_restarts() {
+    let script = "import sys\ndef save(x, path): open(path, 'w').write(x)\nsave(' '.join(sys.argv[1:]), 'best.pt')\n\
+                  if '--seed=5' in sys.argv and '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", script);
+    place.write("best.pt", "weights");
+    for number in 1..=4 {
+        assert_eq!(retried(&place, &[], &[&format!("--seed={number}")]).code, Some(0));
+    }
+    let oldest = place.path("runs/train-1/before-start-1/best.pt");
+    let restored = std::process::Command::new("cp").arg("-p").arg(&oldest).arg(place.path("best.pt")).status();
+    assert!(restored.unwrap().success());
+    let ran = retried(&place, &[], &["--seed=5"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(&ran, "may write over best.pt: a copy of it is in runs/train-1/before-start-1/best.pt\n");
+    says(&ran, "may write over best.pt: it was copied to runs/train-5/before-start-2/best.pt (");
+    assert_eq!(fs::read_to_string(oldest).unwrap(), "weights", "{}", ran.stderr);
+}
+
+#[test]
 fn a_long_copy_is_said_and_can_be_ended() {
     let place = Place::with("train.py", "def save(x, path): open(path, 'w').write(x)\nsave('x', 'model.pt')\n");
     fs::write(place.path("model.pt"), "weights").unwrap();
