@@ -90,11 +90,8 @@ pub(crate) fn keep_safe(
     occasion: &Occasion<'_>,
     before_piece: &mut dyn FnMut(Bytes) -> ControlFlow<()>,
 ) -> Vec<KeptCheckpoint> {
-    let is_link_to_another = |link: &PathBuf| {
-        let target = link.canonicalize().ok();
-        link.is_symlink() && checkpoints.iter().any(|other| other != link && other.canonicalize().ok() == target)
-    };
-    let candidates = checkpoints.iter().filter(|it| !is_link_to_another(it));
+    let candidates = checkpoints.iter().enumerate().filter(|(index, _)| !is_link_to_another(checkpoints, *index));
+    let candidates = candidates.map(|(_, path)| path);
     let mut places: HashMap<&Path, Vec<PathBuf>> = HashMap::new();
     let candidates = candidates.map(|path| {
         let copies = places.entry(parent(path)).or_insert_with_key(|parent| match way {
@@ -118,6 +115,15 @@ pub(crate) fn keep_safe(
         kept.push(KeptCheckpoint { checkpoint: candidate.path, is_whole, size, refuge });
     }
     kept
+}
+
+/// Whether a checkpoint is a link to what stands among them by itself, or by an earlier link.
+fn is_link_to_another(checkpoints: &[PathBuf], index: usize) -> bool {
+    let link = &checkpoints[index];
+    let is_same = |other: &Path| other.canonicalize().ok() == link.canonicalize().ok();
+    let is_first = |at: usize, other: &Path| at < index || !other.is_symlink();
+    let mut others = checkpoints.iter().enumerate().filter(|(at, _)| *at != index);
+    link.is_symlink() && others.any(|(at, other)| is_first(at, other) && is_same(other))
 }
 
 /// Removes the oldest copies that earlier runs made of checkpoints of which there is a new one now, but for those that are
@@ -264,6 +270,21 @@ mod tests {
         let kept: Vec<_> = kept.into_iter().map(|it| (it.is_whole, it.size, it.refuge.unwrap())).collect();
         let copy = |name| Refuge::Copy(folder.path().join("runs/t/before-start-1").join(name));
         assert_eq!(kept, [(false, Bytes(7), copy("checkpoint-9")), (true, Bytes(7), copy("checkpoint-6"))]);
+    }
+
+    #[test]
+    fn of_several_links_to_one_file_one_is_kept() {
+        let [folder, disk] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        fs::write(disk.path().join("weights"), "weights").unwrap();
+        let links = ["last.pt", "best.pt"].map(|name| folder.path().join(name));
+        for link in &links {
+            std::os::unix::fs::symlink(disk.path().join("weights"), link).unwrap();
+        }
+        let kept = kept_in(&links, Way::Copy, &run_folder(&links[0], "t"), 1);
+        let copy = folder.path().join("runs/t/before-start-1/last.pt");
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "weights");
+        let refuges: Vec<_> = kept.into_iter().map(|it| it.refuge.unwrap()).collect();
+        assert_eq!(refuges, [Refuge::Copy(copy)]);
     }
 
     #[test]
