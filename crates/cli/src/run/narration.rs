@@ -273,7 +273,7 @@ pub(super) fn over(chronicle: &Chronicle, exit_code: u8) -> String {
 /// The whole story, a line for each start.
 pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
     let mut text = match chronicle.ending {
-        Conclusion::Finished => format!("finished after {}", counted(chronicle.restarts as u64, "restart")),
+        Conclusion::Finished => finished(chronicle),
         Conclusion::Interrupted => "interrupted".to_owned(),
         Conclusion::Failed if last_ran_out(chronicle) => "memory ran out, and no further start can be made".to_owned(),
         Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
@@ -296,9 +296,6 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
             format!("memory ran out again after {}", counted(chronicle.restarts as u64, "restart"))
         }
     };
-    if let Some(effective) = chronicle.effective_batch {
-        text.push_str(&format!(", effective batch {effective} throughout"));
-    }
     for (number, start) in (1..).zip(&chronicle.starts) {
         text.push_str(&format!("\n  {}", line(number, start)));
     }
@@ -347,6 +344,12 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         text.push_str(&format!("\nhint: where it does, this makes room: {advice}"));
     }
     text
+}
+
+fn finished(chronicle: &Chronicle) -> String {
+    let restarts = counted(chronicle.restarts as u64, "restart");
+    let throughout = |effective| format!(", effective batch {effective} throughout");
+    format!("finished after {restarts}{}", chronicle.effective_batch.map_or_else(String::new, throughout))
 }
 
 /// The batch of evaluation that a command ended well with, where it is smaller than its own.

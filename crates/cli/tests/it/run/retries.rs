@@ -117,6 +117,7 @@ fn the_smallest_micro_batch_is_tried_twice_and_the_story_told() {
     let story = place.story("runs/train-1");
     assert_eq!((&story["ending"], &story["restarts"]), (&json!("last_rung"), &json!(2)));
     assert!(ran.stderr.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("throughout"), "{}", ran.stderr);
     let ran = train(&place, &["--max-restarts", "0"], &["--bs=2", "--limit=40"]);
     assert_eq!((ran.code, &place.story("runs/train-2")["ending"]), (Some(3), &json!("too_many_restarts")));
     assert!(
