@@ -175,6 +175,9 @@ fn start_on(
             Err(error) if starts.is_empty() => return Err(KeepError::file(&log)(error)),
             file => file,
         };
+        if starts.is_empty() {
+            notify(&Notice::Log { log: &log });
+        }
         let mut kills = KillCounter::look(Path::new("/"));
         own.before(resumption.start_folders());
         let began = SystemTime::now();

@@ -263,13 +263,17 @@ fn a_long_copy_is_said_and_can_be_ended() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let words =
         "lowtide: first copying 4.00 GiB of checkpoints that the next start may write over (Ctrl-C ends the run, ";
-    if !lines.any(|line| line.starts_with(words)) {
+    let mut said = Vec::new();
+    if !lines.by_ref().inspect(|line| said.push(line.clone())).any(|line| line.starts_with(words)) {
         // A file system that shares blocks, or has no room.
         assert!(child.wait().unwrap().success());
         return;
     }
     signal("TERM", child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(15));
+    said.extend(lines);
+    assert_eq!(said.last().unwrap(), "lowtide: not started: told to end while checkpoints were copied");
+    assert!(!said.iter().any(|line| line.contains("start-1.log")), "{said:?}");
     assert_eq!(fs::metadata(place.path("model.pt")).unwrap().len(), 4 << 30);
     assert!(!place.path("runs/train-1/start-1.log").exists() && !place.path("runs/train-1/before-start-1").exists());
     assert_eq!(place.story("runs/train-1")["ending"], "interrupted");
