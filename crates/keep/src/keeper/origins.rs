@@ -43,15 +43,17 @@ pub(crate) fn thin_out(checkpoint: &Path, folders: &[PathBuf], is_needed: &dyn F
     }
     copies.sort();
     let surplus = copies.len().saturating_sub(MOST_COPIES);
-    copies.drain(..surplus).filter_map(|(_, folder, name)| remove(folder, &name)).collect()
+    let oldest = copies.drain(..surplus).map(|(_, folder, name)| folder.join(name));
+    oldest.filter(|copy| remove(copy).is_some()).collect()
 }
 
-fn remove(folder: &Path, name: &str) -> Option<PathBuf> {
-    let copy = folder.join(name);
-    let is_folder = fs::symlink_metadata(&copy).ok()?.is_dir();
-    if is_folder { fs::remove_dir_all(&copy) } else { fs::remove_file(&copy) }.ok()?;
+/// Removes a copy and what is written down of it; `None` where it stays.
+pub(crate) fn remove(copy: &Path) -> Option<()> {
+    let folder = copy.parent()?;
+    let is_folder = fs::symlink_metadata(copy).ok()?.is_dir();
+    if is_folder { fs::remove_dir_all(copy) } else { fs::remove_file(copy) }.ok()?;
     let mut origins = read(folder);
-    origins.remove(name);
+    origins.retain(|name, _| Some(OsStr::new(name)) != copy.file_name());
     if origins.is_empty() {
         let _ = fs::remove_file(folder.join(ORIGINS));
         // Something else may be in it.
@@ -59,7 +61,7 @@ fn remove(folder: &Path, name: &str) -> Option<PathBuf> {
     } else {
         write(folder, &origins);
     }
-    Some(copy)
+    Some(())
 }
 
 /// The path of a checkpoint, whatever folder it is named from.

@@ -117,6 +117,20 @@ pub(crate) fn keep_safe(
     kept
 }
 
+/// Removes the copies that were just made where no start follows that would write over anything, and names only what could
+/// not be copied or is elsewhere now.
+pub(crate) fn take_back(kept: &mut Vec<KeptCheckpoint>) {
+    kept.retain(|it| match &it.refuge {
+        Ok(Refuge::Copy(copy)) => {
+            // What cannot be removed is one copy more.
+            let _ = origins::remove(copy);
+            false
+        }
+        Ok(Refuge::Earlier(_)) => false,
+        Ok(Refuge::Moved(_) | Refuge::Aside(_)) | Err(_) => true,
+    });
+}
+
 /// Whether a checkpoint is a link to what stands among them by itself, or by an earlier link.
 fn is_link_to_another(checkpoints: &[PathBuf], index: usize) -> bool {
     let link = &checkpoints[index];

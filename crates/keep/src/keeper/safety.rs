@@ -11,7 +11,7 @@ use lowtide_trainers::Beginning;
 
 use crate::command::checkpoint::CheckpointSearch;
 use crate::keeper::origins::MOST_COPIES;
-use crate::keeper::refuge::{KeptCheckpoint, Occasion, Refuge, Way, keep_safe, thin_out};
+use crate::keeper::refuge::{KeptCheckpoint, Occasion, Refuge, Way, keep_safe, take_back, thin_out};
 use crate::{Notice, Resumption};
 
 /// Whether checkpoints that a start may write over are copied first.
@@ -30,7 +30,8 @@ pub enum Copies {
 pub(crate) enum Ground {
     /// What it may write over is safe.
     Safe,
-    /// It begins at step 0, and may write over a checkpoint of which there is no copy.
+    /// It is a restart that begins at step 0, and may write over a checkpoint of which there is no copy. What the first start
+    /// writes over is the user's own choice; what a restart does is ours.
     Unsafe,
 }
 
@@ -79,8 +80,13 @@ impl Safety<'_> {
         };
         let mut kept = keep_safe(&checkpoints, way, &occasion, &mut before_piece);
         kept.extend(keep_safe(&named, Way::Copy, &occasion, &mut before_piece));
+        let is_lost = search.found.is_none() && kept.iter().any(|it| it.refuge.is_err());
+        let ground = if is_lost && start > 1 { Ground::Unsafe } else { Ground::Safe };
+        if ground == Ground::Unsafe || is_told_to_end() {
+            take_back(&mut kept);
+        }
         if kept.is_empty() {
-            return Ground::Safe;
+            return ground;
         }
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
         self.relied_on.extend(kept.iter().filter_map(earlier_copy));
@@ -89,10 +95,7 @@ impl Safety<'_> {
         if !removed.is_empty() {
             notify(&Notice::ThinnedOut { removed: &removed, left: MOST_COPIES });
         }
-        match search.found.is_none() && kept.iter().any(|it| it.refuge.is_err()) {
-            true => Ground::Unsafe,
-            false => Ground::Safe,
-        }
+        ground
     }
 
     fn endangered(&self, search: &CheckpointSearch, start: usize) -> (Vec<PathBuf>, Way) {

@@ -134,8 +134,7 @@ fn start_on(
         if let Some(signal) = supervisor.ended_by() {
             return Ok(Ending { conclusion: Conclusion::Interrupted, signal: Some(signal) });
         }
-        // What the first start writes over is the user's own choice; what a restart does is ours.
-        if ground == Ground::Unsafe && !starts.is_empty() {
+        if ground == Ground::Unsafe {
             return Ok(Conclusion::CheckpointsInDanger.into());
         }
         if !starts.is_empty() {

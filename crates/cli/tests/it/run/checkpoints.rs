@@ -114,6 +114,19 @@ fn what_a_script_looks_for_by_itself_stays_where_it_is() {
 }
 
 #[test]
+fn where_one_cannot_be_copied_the_others_take_no_room_either() {
+    let script =
+        "large('out/large.pt')\nopen('small.pt', 'w').write('small')\nif '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", &format!("{LARGE}{script}"));
+    let ran = retried(&place, &[], &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    says(&ran, "lowtide: warning: out/large.pt may be written over, and cannot be copied: ");
+    assert!(!ran.stderr.contains("copied to"), "{}", ran.stderr);
+    assert!(!place.names("runs/train-1").iter().any(|name| name.starts_with("before-")));
+    assert!(place.path("small.pt").exists() && place.path("out/large.pt").exists());
+}
+
+#[test]
 fn what_another_run_writes_in_the_same_folder_stays_where_it_is() {
     let script = "import os, sys\nif '--bs=4' in sys.argv:\n    os.makedirs('A')\n    open('A/state.pt', 'w').write('A')\n    \
                   raise MemoryError\n";
@@ -256,8 +269,11 @@ fn a_copy_that_a_run_relies_on_outlives_its_restarts() {
 
 #[test]
 fn a_long_copy_is_said_and_can_be_ended() {
-    let place = Place::with("train.py", "def save(x, path): open(path, 'w').write(x)\nsave('x', 'model.pt')\n");
-    fs::write(place.path("model.pt"), "weights").unwrap();
+    let script = "def save(x, path): open(path, 'w').write(x)\nsave('x', 'first.pt')\nsave('x', 'model.pt')\n";
+    let place = Place::with("train.py", script);
+    for name in ["first.pt", "model.pt"] {
+        place.write(name, "weights");
+    }
     fs::File::options().append(true).open(place.path("model.pt")).unwrap().set_len(4 << 30).unwrap();
     let mut child = place.command(&["--", "python3", "train.py"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
