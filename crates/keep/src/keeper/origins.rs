@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use lowtide_disk::read_text;
 
-use crate::command::contents::written;
+use crate::command::contents::{folder_of, written};
 
 /// The file in a folder of copies that has their origins.
 const ORIGINS: &str = "origins.json";
@@ -66,8 +66,7 @@ pub(crate) fn remove(copy: &Path) -> Option<()> {
 
 /// The path of a checkpoint, whatever folder it is named from.
 fn origin(checkpoint: &Path) -> Option<String> {
-    let parent = checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(parent.canonicalize().ok()?.join(checkpoint.file_name()?).to_str()?.to_owned())
+    Some(folder_of(checkpoint).canonicalize().ok()?.join(checkpoint.file_name()?).to_str()?.to_owned())
 }
 
 fn read(folder: &Path) -> Origins {

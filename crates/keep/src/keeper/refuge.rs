@@ -23,7 +23,7 @@ use lowtide_disk::move_to;
 
 use crate::KeepError;
 use crate::command::checkpoint::{BEFORE, is_kept_folder};
-use crate::command::contents::Contents;
+use crate::command::contents::{Contents, folder_of};
 use crate::keeper::copy::{CopyError, copy};
 use crate::keeper::origins;
 
@@ -94,7 +94,7 @@ pub(crate) fn keep_safe(
     let candidates = candidates.map(|(_, path)| path);
     let mut places: HashMap<&Path, Vec<PathBuf>> = HashMap::new();
     let candidates = candidates.map(|path| {
-        let copies = places.entry(parent(path)).or_insert_with_key(|parent| match way {
+        let copies = places.entry(folder_of(path)).or_insert_with_key(|parent| match way {
             Way::Aside => Vec::new(),
             Way::Copy | Way::CopyOrMove => earlier(parent, occasion.run).collect(),
         });
@@ -145,7 +145,7 @@ fn is_link_to_another(checkpoints: &[PathBuf], index: usize) -> bool {
 pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let is_new = |it: &&KeptCheckpoint| matches!(it.refuge, Ok(Refuge::Copy(_) | Refuge::Moved(_)));
     let of_others = |checkpoint: &Path| -> Vec<PathBuf> {
-        earlier(parent(checkpoint), run).filter(|folder| !is_of_run(folder, run)).collect()
+        earlier(folder_of(checkpoint), run).filter(|folder| !is_of_run(folder, run)).collect()
     };
     let removed = |it: &KeptCheckpoint| origins::thin_out(&it.checkpoint, &of_others(&it.checkpoint), is_needed);
     kept.iter().filter(is_new).flat_map(removed).collect()
@@ -154,7 +154,7 @@ pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: &dyn Fn(&
 /// Whether a folder of copies is of this run: in its folder, or beside a checkpoint with its name.
 fn is_of_run(folder: &Path, run: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    parent(folder) == run || name(folder).starts_with(&format!("{BEFORE}{}-start-", name(run)))
+    folder_of(folder) == run || name(folder).starts_with(&format!("{BEFORE}{}-start-", name(run)))
 }
 
 impl Candidate {
@@ -170,7 +170,7 @@ impl Candidate {
 /// The first folder for a checkpoint that is not there yet: in the folder of the run, or beside the checkpoint.
 fn free_folder(checkpoint: &Path, occasion: &Occasion<'_>) -> PathBuf {
     let Occasion { run, start, .. } = *occasion;
-    let beside = parent(checkpoint);
+    let beside = folder_of(checkpoint);
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     let (parent, name) = match device(run).is_some() && device(run) == device(beside) {
         true => (run, format!("{BEFORE}start-{start}")),
@@ -182,10 +182,6 @@ fn free_folder(checkpoint: &Path, occasion: &Occasion<'_>) -> PathBuf {
     let names = (1_u32..).map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") });
     let mut folders = names.map(|name| parent.join(name));
     folders.find(|folder| fs::symlink_metadata(folder).is_err()).expect("not all numbers are taken")
-}
-
-fn parent(checkpoint: &Path) -> &Path {
-    checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Brings one of them to safety, in the folder that others from the same place are in already; `None` where somebody wants an
@@ -203,7 +199,7 @@ fn refuge(
     let checkpoint = &*candidate.path;
     let nameless = || KeepError::file(checkpoint)(io::ErrorKind::InvalidInput.into());
     let name = checkpoint.file_name().ok_or_else(nameless)?;
-    let parent = parent(checkpoint);
+    let parent = folder_of(checkpoint);
     let folder = folders.entry(parent.to_owned()).or_insert_with(free).clone();
     match fs::create_dir(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(KeepError::file(&folder)(error)),
@@ -241,7 +237,7 @@ fn refuge(
 /// The folders with what earlier starts kept, of this run and of others: beside the checkpoint, and in the folders of runs.
 fn earlier(beside: &Path, run: &Path) -> impl Iterator<Item = PathBuf> {
     let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let runs = within(parent(run)).filter(|folder| folder.is_dir());
+    let runs = within(folder_of(run)).filter(|folder| folder.is_dir());
     let is_it = |folder: &PathBuf| folder.file_name().is_some_and(is_kept_folder);
     within(beside).chain(runs.flat_map(move |run| within(&run).collect::<Vec<_>>())).filter(is_it)
 }
@@ -257,7 +253,7 @@ mod tests {
 
     /// The folder of a run beside a checkpoint.
     fn run_folder(checkpoint: &Path, run: &str) -> PathBuf {
-        let folder = parent(checkpoint).join("runs").join(run);
+        let folder = folder_of(checkpoint).join("runs").join(run);
         fs::create_dir_all(&folder).unwrap();
         folder
     }
