@@ -14,6 +14,7 @@ use lowtide_disk::read_text;
 use lowtide_sensors::{HostSampler, Options, Sampler};
 use serde::{Deserialize, Serialize};
 
+use crate::keeper::sequel::is_leap;
 use crate::{BatchSplit, CommandLadder, EndKind, KeepError, StartRecord, batch_changed};
 
 /// Its name.
@@ -165,11 +166,15 @@ impl Notebook {
 }
 
 /// The start whose batch is worth remembering: another batch than the command's own, with which it finished or at least got
-/// further than with the larger one before. One that changed more than the micro-batch is not.
+/// further than with the larger one before. One that changed more than the micro-batch is not, and none where larger ones
+/// that may fit were left out.
 #[must_use]
 pub fn lesson(starts: &[StartRecord]) -> Option<&StartRecord> {
     let [before @ .., last] = starts else { return None };
     let larger = before.iter().rfind(|start| start.rung < last.rung);
+    if larger.is_some_and(|larger| is_leap(larger, last)) {
+        return None;
+    }
     let got_further = || larger.is_some_and(|larger| last.step > larger.step);
     let is_shown = match last.outcome {
         EndKind::Finished => true,

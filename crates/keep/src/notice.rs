@@ -10,6 +10,11 @@ use crate::{BatchSplit, Checkpoint, ConfigCopy, InputState, KeptCheckpoint, Laun
 /// What is worth saying while a command is kept alive; whoever prints makes words of it.
 #[derive(Debug)]
 pub enum Notice<'a> {
+    /// The first start is about to be made.
+    Log {
+        /// The file that has its output.
+        log: &'a Path,
+    },
     /// A start that is not the first is about to be made.
     Restart {
         /// Its number, from 1.

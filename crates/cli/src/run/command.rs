@@ -10,7 +10,7 @@ use anstream::{AutoStream, ColorChoice};
 use lowtide_args::{RunArgs, WatchMemory};
 use lowtide_keep::{
     Chronicle, CommandLadder, CommandRequest, Copies, EffectiveBatch, EndKind, Grace, Inside, KeepError, KeepOptions,
-    ResumeRequest, SUMMARY, TrainerGuard, is_free, keep, lesson, new_folder,
+    Notice, ResumeRequest, SUMMARY, TrainerGuard, is_free, keep, lesson, new_folder,
 };
 use lowtide_sensors::{Options as SensorOptions, Sampler};
 use lowtide_trainers::Access;
@@ -94,7 +94,7 @@ fn kept(args: RunArgs) -> Result<Exit, Failure> {
         None => new_folder(Path::new(RUNS), &ladder.name())?,
     };
     if !args.quiet {
-        say(&narration::greeting(&ladder, args.max_restarts, &folder));
+        say(&narration::retries_line(&ladder, args.max_restarts));
     }
     if let Err(problem) = ladder.can_change(&folder)
         && !is_only_watched
@@ -114,7 +114,8 @@ fn kept(args: RunArgs) -> Result<Exit, Failure> {
         copies: if args.no_copies { Copies::Off } else { Copies::Made },
     };
     let kept = keep(&ladder, &options, &mut |notice| {
-        if let Some(text) = narration::words(notice, &ladder) {
+        let is_unwanted = args.quiet && matches!(notice, Notice::Log { .. });
+        if let Some(text) = narration::words(notice, &ladder).filter(|_| !is_unwanted) {
             say(&text);
         }
     });

@@ -37,11 +37,6 @@ const UNTOLD: &str = "no start got any further: look whether the command takes w
 const LOADING: &str = "the first start got further: resuming needs more memory than training. Load the checkpoint with \
                        map_location='cpu' and drop it before training, or give --no-resume";
 
-/// What is said before the first start.
-pub(super) fn greeting(ladder: &CommandLadder, max_restarts: u32, folder: &Path) -> String {
-    format!("{}\nthe output is kept in {}", retries_line(ladder, max_restarts), shown(&folder.join("start-1.log")))
-}
-
 pub(super) fn setting(name: &OsStr, value: &OsStr) -> String {
     format!("{}={}", name.display(), value.display())
 }
@@ -131,6 +126,7 @@ pub(super) fn copy_line(copy: &ConfigCopy) -> String {
 /// What is said of what happens; `None` for what is better passed over.
 pub(super) fn words(notice: &Notice<'_>, ladder: &CommandLadder) -> Option<String> {
     match notice {
+        Notice::Log { log } => Some(format!("the output is kept in {}", shown(log))),
         Notice::Restart { number, launch, batch, checkpoint, damaged, refused, unclear } => {
             let resumption = &ladder.resumption;
             let batch = batch.map_or(String::new(), |batch| format!(" with micro-batch x accumulation {batch}"));
@@ -265,7 +261,10 @@ fn address_space() -> Option<Bytes> {
 
 /// What is said at the end of a command that never ran out of memory.
 pub(super) fn over(chronicle: &Chronicle, exit_code: u8) -> String {
-    let peak = chronicle.starts.last().and_then(|start| peak(&start.peak));
+    let Some(last) = chronicle.starts.last() else {
+        return "not started: told to end while checkpoints were copied".to_owned();
+    };
+    let peak = peak(&last.peak);
     let peak = peak.map_or(String::new(), |peak| format!("; {peak}"));
     format!("ended with {exit_code}{peak}")
 }
@@ -273,7 +272,7 @@ pub(super) fn over(chronicle: &Chronicle, exit_code: u8) -> String {
 /// The whole story, a line for each start.
 pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
     let mut text = match chronicle.ending {
-        Conclusion::Finished => format!("finished after {}", counted(chronicle.restarts as u64, "restart")),
+        Conclusion::Finished => finished(chronicle),
         Conclusion::Interrupted => "interrupted".to_owned(),
         Conclusion::Failed if last_ran_out(chronicle) => "memory ran out, and no further start can be made".to_owned(),
         Conclusion::Failed => "ended by a failure that is not about memory".to_owned(),
@@ -296,9 +295,6 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
             format!("memory ran out again after {}", counted(chronicle.restarts as u64, "restart"))
         }
     };
-    if let Some(effective) = chronicle.effective_batch {
-        text.push_str(&format!(", effective batch {effective} throughout"));
-    }
     for (number, start) in (1..).zip(&chronicle.starts) {
         text.push_str(&format!("\n  {}", line(number, start)));
     }
@@ -347,6 +343,12 @@ pub(super) fn whole(chronicle: &Chronicle, ladder: &CommandLadder) -> String {
         text.push_str(&format!("\nhint: where it does, this makes room: {advice}"));
     }
     text
+}
+
+fn finished(chronicle: &Chronicle) -> String {
+    let restarts = counted(chronicle.restarts as u64, "restart");
+    let throughout = |effective| format!(", effective batch {effective} throughout");
+    format!("finished after {restarts}{}", chronicle.effective_batch.map_or_else(String::new, throughout))
 }
 
 /// The batch of evaluation that a command ended well with, where it is smaller than its own.

@@ -87,6 +87,11 @@ pub(crate) fn below(checkpoint: &Path, place: &Path) -> PathBuf {
     if place.as_os_str().is_empty() { checkpoint.to_owned() } else { checkpoint.join(place) }
 }
 
+/// The folder that a checkpoint or a folder is in, by its name.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// When a checkpoint was written: of a folder, when the newest of its files was.
 pub(crate) fn written(checkpoint: &Path) -> Option<SystemTime> {
     let newest = Contents::of(checkpoint).files.iter().filter_map(|file| file.written).max();
@@ -122,6 +127,12 @@ mod tests {
         fs::create_dir(&empty).unwrap();
         File::open(&empty).unwrap().set_modified(at(50)).unwrap();
         assert_eq!((written(&empty), written(&top.path().join("none"))), (Some(at(50)), None));
+    }
+
+    #[test]
+    fn what_is_named_alone_is_in_the_working_folder() {
+        let folders = ["ckpt.pt", "out/ckpt.pt", "/ckpt.pt", "/"].map(|path| folder_of(Path::new(path)).to_owned());
+        assert_eq!(folders, [".", "out", "/", "."].map(PathBuf::from));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Files and folders that look like checkpoints, where nothing says where a script writes them.
 //!
 //! Folders are looked into level by level, and in each level first those that something was last made in: data sets have
-//! millions of names, and a look at all of them would take minutes.
+//! millions of names, and a look at all of them would take minutes. Links are followed, since checkpoints often stand on
+//! another disk, but each folder is looked into once, and none that the search began in.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -62,6 +65,7 @@ fn is_certain(path: &Path) -> bool {
 fn within(top: &Path, since: SystemTime, reach: Reach) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = reach.all_names;
+    let mut seen = with_folders_above(top);
     let mut level = vec![top.to_owned()];
     for depth in 0..=reach.deepest {
         let mut next = Vec::new();
@@ -80,7 +84,8 @@ fn within(top: &Path, since: SystemTime, reach: Reach) -> Vec<PathBuf> {
             next.extend(listing.folders());
         }
         next.sort();
-        level = next.into_iter().rev().map(|(_, folder)| folder).collect();
+        let unseen = next.into_iter().rev().filter(|folder| seen.insert(folder.id));
+        level = unseen.map(|folder| folder.path).collect();
     }
     // Of too many, those that are certainly checkpoints: a script may write thousands of arrays.
     found.sort_by_cached_key(|(written, path)| (path.is_dir() || is_certain(path), *written));
@@ -88,6 +93,45 @@ fn within(top: &Path, since: SystemTime, reach: Reach) -> Vec<PathBuf> {
     found.sort();
     let newest = found.into_iter().rev().map(|(_, path)| path);
     newest.filter(|path| path.is_dir() || is_whole(path, Form::Own)).collect()
+}
+
+/// A folder as the file system knows it, whatever it is called.
+type FolderId = (u64, u64);
+
+/// A folder that may have checkpoints in it, in the order of a look from its end: the newest first, and links last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Folder {
+    is_real: bool,
+    /// When something was last made in it.
+    written: SystemTime,
+    path: PathBuf,
+    id: FolderId,
+}
+
+impl Folder {
+    fn of(entry: &DirEntry) -> Option<Self> {
+        let kind = entry.file_type().ok().filter(|kind| kind.is_dir() || kind.is_symlink())?;
+        let path = entry.path();
+        let metadata = fs::metadata(&path).ok().filter(|metadata| metadata.is_dir())?;
+        let own_name = if kind.is_symlink() { path.canonicalize().ok()? } else { path.clone() };
+        if [&path, &own_name].into_iter().filter_map(|path| path.file_name()).any(is_others) {
+            return None;
+        }
+        let (is_real, written, id) = (kind.is_dir(), metadata.modified().ok()?, (metadata.dev(), metadata.ino()));
+        Some(Self { is_real, written, path, id })
+    }
+}
+
+/// Whether a folder with a name has nothing that a script wrote.
+fn is_others(name: &OsStr) -> bool {
+    is_kept_folder(name) || OTHERS.iter().any(|other| name == *other)
+}
+
+/// A folder and those that it is in, to which a link may lead back.
+fn with_folders_above(folder: &Path) -> HashSet<FolderId> {
+    let path = folder.canonicalize().unwrap_or_default();
+    let metadata = path.ancestors().filter_map(|folder| fs::metadata(folder).ok());
+    metadata.map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }
 
 /// The names in a folder.
@@ -124,21 +168,19 @@ impl Listing {
 
     /// Files of a kind that were written since a moment.
     fn files(&self, since: SystemTime, is_it: impl Fn(&Path) -> bool) -> Vec<(SystemTime, PathBuf)> {
-        let files = self.names.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
-        let files = files.map(DirEntry::path).filter(|path| is_it(path));
+        let is_file = |entry: &&DirEntry| match entry.file_type() {
+            Ok(kind) if kind.is_symlink() => entry.path().is_file(),
+            kind => kind.is_ok_and(|kind| kind.is_file()),
+        };
+        let named = self.names.iter().filter(|entry| is_it(&entry.path()));
+        let files = named.filter(is_file).map(DirEntry::path);
         let dated = files.filter_map(|path| Some((file_time(&path)?, path)));
         dated.filter(|(written, _)| *written >= since).collect()
     }
 
-    /// Folders that may have checkpoints in them, and when something was last made in each.
-    fn folders(&self) -> Vec<(SystemTime, PathBuf)> {
-        if self.has(&ENVIRONMENTS) {
-            return Vec::new();
-        }
-        let is_other = |entry: &DirEntry| OTHERS.iter().any(|other| entry.file_name() == *other);
-        let may_have = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && !is_other(entry);
-        let folders = self.names.iter().filter(may_have);
-        folders.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect()
+    /// Folders that may have checkpoints in them.
+    fn folders(&self) -> Vec<Folder> {
+        if self.has(&ENVIRONMENTS) { Vec::new() } else { self.names.iter().filter_map(Folder::of).collect() }
     }
 }
 
@@ -159,6 +201,7 @@ fn is_other_bin(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::time::Duration;
 
     use super::*;
@@ -244,6 +287,35 @@ mod tests {
         }
         place.write("z/last.pt", ZIP, 1);
         assert_eq!(place.found(reach), ["z/last.pt"]);
+    }
+
+    #[test]
+    fn what_links_lead_to_is_found_once() {
+        let (place, disk) = (Place::new(), tempfile::tempdir().unwrap());
+        let link = |target: &Path, name: &str| symlink(target, place.folder.path().join(name)).unwrap();
+        for name in ["exp/epoch_0.pt", "exp/in/epoch_1.pt", "linked", "before-t-1-start-1/a.pt", "wandb/b.pt"] {
+            let path = disk.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, ZIP).unwrap();
+        }
+        link(&disk.path().join("exp"), "ckpt");
+        assert_eq!(place.found(REACH).len(), 2);
+        link(&disk.path().join("exp"), "another");
+        link(&disk.path().join("exp/in"), "deeper");
+        link(&disk.path().join("linked"), "last.pt");
+        link(&disk.path().join("before-t-1-start-1"), "kept");
+        link(&disk.path().join("wandb"), "log");
+        link(&disk.path().join("none"), "broken");
+        link(place.folder.path(), "round");
+        link(Path::new("/"), "root");
+        let mut found = place.found(REACH);
+        found.sort();
+        assert_eq!(found, ["ckpt/epoch_0.pt", "deeper/epoch_1.pt", "last.pt"]);
+        // The folder itself before a link to it.
+        place.write("out/best.pt", ZIP, 1);
+        link(Path::new("out"), "a");
+        link(Path::new("out"), "z");
+        assert!(place.found(REACH).contains(&"out/best.pt".to_owned()) && place.found(REACH).len() == 4);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use lowtide_disk::read_text;
 
-use crate::command::contents::written;
+use crate::command::contents::{folder_of, written};
 
 /// The file in a folder of copies that has their origins.
 const ORIGINS: &str = "origins.json";
@@ -30,26 +30,30 @@ pub(crate) fn record(folder: &Path, name: &OsStr, checkpoint: &Path) {
     write(folder, &origins);
 }
 
-/// Removes the oldest copies of a checkpoint from folders of earlier runs, where there are more than a few; those removed.
-pub(crate) fn thin_out(checkpoint: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
+/// Removes the oldest copies of a checkpoint from folders of earlier runs, where there are more than a few besides those that
+/// are needed; those removed.
+pub(crate) fn thin_out(checkpoint: &Path, folders: &[PathBuf], is_needed: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let Some(origin) = origin(checkpoint) else { return Vec::new() };
     let mut copies: Vec<(SystemTime, &PathBuf, String)> = Vec::new();
     for folder in folders {
-        let is_it = |(name, other): &(String, String)| *other == origin && is_plain(name);
+        let is_it =
+            |(name, other): &(String, String)| *other == origin && is_plain(name) && !is_needed(&folder.join(name));
         let named = read(folder).into_iter().filter(is_it);
         copies.extend(named.filter_map(|(name, _)| Some((written(&folder.join(&name))?, folder, name))));
     }
     copies.sort();
     let surplus = copies.len().saturating_sub(MOST_COPIES);
-    copies.drain(..surplus).filter_map(|(_, folder, name)| remove(folder, &name)).collect()
+    let oldest = copies.drain(..surplus).map(|(_, folder, name)| folder.join(name));
+    oldest.filter(|copy| remove(copy).is_some()).collect()
 }
 
-fn remove(folder: &Path, name: &str) -> Option<PathBuf> {
-    let copy = folder.join(name);
-    let is_folder = fs::symlink_metadata(&copy).ok()?.is_dir();
-    if is_folder { fs::remove_dir_all(&copy) } else { fs::remove_file(&copy) }.ok()?;
+/// Removes a copy and what is written down of it; `None` where it stays.
+pub(crate) fn remove(copy: &Path) -> Option<()> {
+    let folder = copy.parent()?;
+    let is_folder = fs::symlink_metadata(copy).ok()?.is_dir();
+    if is_folder { fs::remove_dir_all(copy) } else { fs::remove_file(copy) }.ok()?;
     let mut origins = read(folder);
-    origins.remove(name);
+    origins.retain(|name, _| Some(OsStr::new(name)) != copy.file_name());
     if origins.is_empty() {
         let _ = fs::remove_file(folder.join(ORIGINS));
         // Something else may be in it.
@@ -57,13 +61,12 @@ fn remove(folder: &Path, name: &str) -> Option<PathBuf> {
     } else {
         write(folder, &origins);
     }
-    Some(copy)
+    Some(())
 }
 
 /// The path of a checkpoint, whatever folder it is named from.
 fn origin(checkpoint: &Path) -> Option<String> {
-    let parent = checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(parent.canonicalize().ok()?.join(checkpoint.file_name()?).to_str()?.to_owned())
+    Some(folder_of(checkpoint).canonicalize().ok()?.join(checkpoint.file_name()?).to_str()?.to_owned())
 }
 
 fn read(folder: &Path) -> Origins {
@@ -108,8 +111,10 @@ mod tests {
             record(folder, OsStr::new("model.pt"), &checkpoint);
         }
         fs::write(folders[3].join("notes"), "mine").unwrap();
-        assert_eq!(thin_out(&checkpoint, &folders), [folders[2].join("model.pt")]);
-        assert!(thin_out(&checkpoint, &folders).is_empty());
+        let oldest = folders[2].join("model.pt");
+        assert!(thin_out(&checkpoint, &folders, &|copy| copy == oldest).is_empty());
+        assert_eq!(thin_out(&checkpoint, &folders, &|_| false), [oldest]);
+        assert!(thin_out(&checkpoint, &folders, &|_| false).is_empty());
         let is_there: Vec<bool> = folders.iter().map(|folder| folder.join("model.pt").exists()).collect();
         assert_eq!(is_there, [true, true, false, true, true, true]);
         assert!(!folders[2].exists() && folders[3].join("notes").exists());
@@ -126,7 +131,7 @@ mod tests {
         let names = ["../model.pt", "..", ".", "", "a/../../model.pt"]
             .map(|name| (name.to_owned(), path.display().to_string()));
         write(&folder, &names.into_iter().collect());
-        assert!(thin_out(&checkpoint, &vec![folder; 9]).is_empty());
+        assert!(thin_out(&checkpoint, &vec![folder; 9], &|_| false).is_empty());
         assert!(checkpoint.exists());
     }
 }

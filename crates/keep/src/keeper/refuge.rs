@@ -23,7 +23,7 @@ use lowtide_disk::move_to;
 
 use crate::KeepError;
 use crate::command::checkpoint::{BEFORE, is_kept_folder};
-use crate::command::contents::Contents;
+use crate::command::contents::{Contents, folder_of};
 use crate::keeper::copy::{CopyError, copy};
 use crate::keeper::origins;
 
@@ -90,14 +90,11 @@ pub(crate) fn keep_safe(
     occasion: &Occasion<'_>,
     before_piece: &mut dyn FnMut(Bytes) -> ControlFlow<()>,
 ) -> Vec<KeptCheckpoint> {
-    let is_link_to_another = |link: &PathBuf| {
-        let target = link.canonicalize().ok();
-        link.is_symlink() && checkpoints.iter().any(|other| other != link && other.canonicalize().ok() == target)
-    };
-    let candidates = checkpoints.iter().filter(|it| !is_link_to_another(it));
+    let candidates = checkpoints.iter().enumerate().filter(|(index, _)| !is_link_to_another(checkpoints, *index));
+    let candidates = candidates.map(|(_, path)| path);
     let mut places: HashMap<&Path, Vec<PathBuf>> = HashMap::new();
     let candidates = candidates.map(|path| {
-        let copies = places.entry(parent(path)).or_insert_with_key(|parent| match way {
+        let copies = places.entry(folder_of(path)).or_insert_with_key(|parent| match way {
             Way::Aside => Vec::new(),
             Way::Copy | Way::CopyOrMove => earlier(parent, occasion.run).collect(),
         });
@@ -120,20 +117,44 @@ pub(crate) fn keep_safe(
     kept
 }
 
-/// Removes the oldest copies that earlier runs made of checkpoints of which there is a new one now, but for folders that are
+/// Removes the copies that were just made where no start follows that would write over anything, and names only what could
+/// not be copied or is elsewhere now.
+pub(crate) fn take_back(kept: &mut Vec<KeptCheckpoint>) {
+    kept.retain(|it| match &it.refuge {
+        Ok(Refuge::Copy(copy)) => {
+            // What cannot be removed is one copy more.
+            let _ = origins::remove(copy);
+            false
+        }
+        Ok(Refuge::Earlier(_)) => false,
+        Ok(Refuge::Moved(_) | Refuge::Aside(_)) | Err(_) => true,
+    });
+}
+
+/// Whether a checkpoint is a link to what stands among them by itself, or by an earlier link.
+fn is_link_to_another(checkpoints: &[PathBuf], index: usize) -> bool {
+    let link = &checkpoints[index];
+    let is_same = |other: &Path| other.canonicalize().ok() == link.canonicalize().ok();
+    let is_first = |at: usize, other: &Path| at < index || !other.is_symlink();
+    let mut others = checkpoints.iter().enumerate().filter(|(at, _)| *at != index);
+    link.is_symlink() && others.any(|(at, other)| is_first(at, other) && is_same(other))
+}
+
+/// Removes the oldest copies that earlier runs made of checkpoints of which there is a new one now, but for those that are
 /// needed.
-pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+pub(crate) fn thin_out(kept: &[KeptCheckpoint], run: &Path, is_needed: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let is_new = |it: &&KeptCheckpoint| matches!(it.refuge, Ok(Refuge::Copy(_) | Refuge::Moved(_)));
     let of_others = |checkpoint: &Path| -> Vec<PathBuf> {
-        earlier(parent(checkpoint), run).filter(|folder| !is_of_run(folder, run) && !is_needed(folder)).collect()
+        earlier(folder_of(checkpoint), run).filter(|folder| !is_of_run(folder, run)).collect()
     };
-    kept.iter().filter(is_new).flat_map(|it| origins::thin_out(&it.checkpoint, &of_others(&it.checkpoint))).collect()
+    let removed = |it: &KeptCheckpoint| origins::thin_out(&it.checkpoint, &of_others(&it.checkpoint), is_needed);
+    kept.iter().filter(is_new).flat_map(removed).collect()
 }
 
 /// Whether a folder of copies is of this run: in its folder, or beside a checkpoint with its name.
 fn is_of_run(folder: &Path, run: &Path) -> bool {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    parent(folder) == run || name(folder).starts_with(&format!("{BEFORE}{}-start-", name(run)))
+    folder_of(folder) == run || name(folder).starts_with(&format!("{BEFORE}{}-start-", name(run)))
 }
 
 impl Candidate {
@@ -149,7 +170,7 @@ impl Candidate {
 /// The first folder for a checkpoint that is not there yet: in the folder of the run, or beside the checkpoint.
 fn free_folder(checkpoint: &Path, occasion: &Occasion<'_>) -> PathBuf {
     let Occasion { run, start, .. } = *occasion;
-    let beside = parent(checkpoint);
+    let beside = folder_of(checkpoint);
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     let (parent, name) = match device(run).is_some() && device(run) == device(beside) {
         true => (run, format!("{BEFORE}start-{start}")),
@@ -161,10 +182,6 @@ fn free_folder(checkpoint: &Path, occasion: &Occasion<'_>) -> PathBuf {
     let names = (1_u32..).map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") });
     let mut folders = names.map(|name| parent.join(name));
     folders.find(|folder| fs::symlink_metadata(folder).is_err()).expect("not all numbers are taken")
-}
-
-fn parent(checkpoint: &Path) -> &Path {
-    checkpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Brings one of them to safety, in the folder that others from the same place are in already; `None` where somebody wants an
@@ -182,7 +199,7 @@ fn refuge(
     let checkpoint = &*candidate.path;
     let nameless = || KeepError::file(checkpoint)(io::ErrorKind::InvalidInput.into());
     let name = checkpoint.file_name().ok_or_else(nameless)?;
-    let parent = parent(checkpoint);
+    let parent = folder_of(checkpoint);
     let folder = folders.entry(parent.to_owned()).or_insert_with(free).clone();
     match fs::create_dir(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(KeepError::file(&folder)(error)),
@@ -220,7 +237,7 @@ fn refuge(
 /// The folders with what earlier starts kept, of this run and of others: beside the checkpoint, and in the folders of runs.
 fn earlier(beside: &Path, run: &Path) -> impl Iterator<Item = PathBuf> {
     let within = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let runs = within(parent(run)).filter(|folder| folder.is_dir());
+    let runs = within(folder_of(run)).filter(|folder| folder.is_dir());
     let is_it = |folder: &PathBuf| folder.file_name().is_some_and(is_kept_folder);
     within(beside).chain(runs.flat_map(move |run| within(&run).collect::<Vec<_>>())).filter(is_it)
 }
@@ -236,7 +253,7 @@ mod tests {
 
     /// The folder of a run beside a checkpoint.
     fn run_folder(checkpoint: &Path, run: &str) -> PathBuf {
-        let folder = parent(checkpoint).join("runs").join(run);
+        let folder = folder_of(checkpoint).join("runs").join(run);
         fs::create_dir_all(&folder).unwrap();
         folder
     }
@@ -263,6 +280,21 @@ mod tests {
         let kept: Vec<_> = kept.into_iter().map(|it| (it.is_whole, it.size, it.refuge.unwrap())).collect();
         let copy = |name| Refuge::Copy(folder.path().join("runs/t/before-start-1").join(name));
         assert_eq!(kept, [(false, Bytes(7), copy("checkpoint-9")), (true, Bytes(7), copy("checkpoint-6"))]);
+    }
+
+    #[test]
+    fn of_several_links_to_one_file_one_is_kept() {
+        let [folder, disk] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        fs::write(disk.path().join("weights"), "weights").unwrap();
+        let links = ["last.pt", "best.pt"].map(|name| folder.path().join(name));
+        for link in &links {
+            std::os::unix::fs::symlink(disk.path().join("weights"), link).unwrap();
+        }
+        let kept = kept_in(&links, Way::Copy, &run_folder(&links[0], "t"), 1);
+        let copy = folder.path().join("runs/t/before-start-1/last.pt");
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "weights");
+        let refuges: Vec<_> = kept.into_iter().map(|it| it.refuge.unwrap()).collect();
+        assert_eq!(refuges, [Refuge::Copy(copy)]);
     }
 
     #[test]
@@ -357,7 +389,7 @@ mod tests {
             let file = fs::File::options().append(true).open(&checkpoint).unwrap();
             file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(number)).unwrap();
             let run = run_folder(&checkpoint, &format!("t-{number}"));
-            removed.extend(thin_out(&kept_in(std::slice::from_ref(&checkpoint), Way::Copy, &run, 1), &run, |_| false));
+            removed.extend(thin_out(&kept_in(std::slice::from_ref(&checkpoint), Way::Copy, &run, 1), &run, &|_| false));
         }
         let copy = |number: u32| top.path().join(format!("runs/t-{number}/before-start-1/model.pt"));
         assert_eq!(removed, [copy(1), copy(2)]);

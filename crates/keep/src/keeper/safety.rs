@@ -1,5 +1,6 @@
 //! What is done for checkpoints before a start: those that it may write over are copied, and what is in its way is moved.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use lowtide_trainers::Beginning;
 
 use crate::command::checkpoint::CheckpointSearch;
 use crate::keeper::origins::MOST_COPIES;
-use crate::keeper::refuge::{Occasion, Way, keep_safe, thin_out};
+use crate::keeper::refuge::{KeptCheckpoint, Occasion, Refuge, Way, keep_safe, take_back, thin_out};
 use crate::{Notice, Resumption};
 
 /// Whether checkpoints that a start may write over are copied first.
@@ -29,7 +30,8 @@ pub enum Copies {
 pub(crate) enum Ground {
     /// What it may write over is safe.
     Safe,
-    /// It begins at step 0, and may write over a checkpoint of which there is no copy.
+    /// It is a restart that begins at step 0, and may write over a checkpoint of which there is no copy. What the first start
+    /// writes over is the user's own choice; what a restart does is ours.
     Unsafe,
 }
 
@@ -44,6 +46,8 @@ pub(crate) struct Safety<'a> {
     /// When the run began.
     pub(crate) begun: SystemTime,
     pub(crate) copies: Copies,
+    /// Copies of earlier runs that this one relies on: what they are copies of may be written over since.
+    pub(crate) relied_on: HashSet<PathBuf>,
 }
 
 impl Safety<'_> {
@@ -51,7 +55,7 @@ impl Safety<'_> {
     /// that are newer than the one it resumes from. Where the script itself looks for the newest, these are moved out of its
     /// way.
     pub(crate) fn keep(
-        &self,
+        &mut self,
         search: &CheckpointSearch,
         start: usize,
         is_told_to_end: &dyn Fn() -> bool,
@@ -76,18 +80,22 @@ impl Safety<'_> {
         };
         let mut kept = keep_safe(&checkpoints, way, &occasion, &mut before_piece);
         kept.extend(keep_safe(&named, Way::Copy, &occasion, &mut before_piece));
+        let is_lost = search.found.is_none() && kept.iter().any(|it| it.refuge.is_err());
+        let ground = if is_lost && start > 1 { Ground::Unsafe } else { Ground::Safe };
+        if ground == Ground::Unsafe || is_told_to_end() {
+            take_back(&mut kept);
+        }
         if kept.is_empty() {
-            return Ground::Safe;
+            return ground;
         }
         notify(&Notice::Endangered { kept: &kept, resumed_from: search.found.as_ref() });
-        let removed = thin_out(&kept, run, |folder| resumption.mentions(folder));
+        self.relied_on.extend(kept.iter().filter_map(earlier_copy));
+        let is_named = |copy: &Path| copy.parent().is_some_and(|folder| resumption.mentions(folder));
+        let removed = thin_out(&kept, run, &|copy| is_named(copy) || self.relied_on.contains(&on_disk(copy)));
         if !removed.is_empty() {
             notify(&Notice::ThinnedOut { removed: &removed, left: MOST_COPIES });
         }
-        match search.found.is_none() && kept.iter().any(|it| it.refuge.is_err()) {
-            true => Ground::Unsafe,
-            false => Ground::Safe,
-        }
+        ground
     }
 
     fn endangered(&self, search: &CheckpointSearch, start: usize) -> (Vec<PathBuf>, Way) {
@@ -122,4 +130,17 @@ impl Safety<'_> {
             }
         }
     }
+}
+
+/// The copy of an earlier run that stands for a checkpoint.
+fn earlier_copy(kept: &KeptCheckpoint) -> Option<PathBuf> {
+    match &kept.refuge {
+        Ok(Refuge::Earlier(copy)) => Some(on_disk(copy)),
+        _ => None,
+    }
+}
+
+/// The same path for a file, however it is named.
+fn on_disk(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

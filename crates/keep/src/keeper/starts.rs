@@ -3,6 +3,7 @@
 //! A kill that only the kernel tells of is written into the command's log too, in the kernel's words, so that whoever
 //! reads the log alone sees the same.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -117,7 +118,8 @@ fn start_on(
     let mut supervisor = Supervisor::new(options.grace)?;
     let resumption = &ladder.resumption;
     let begun = SystemTime::now();
-    let safety = Safety { resumption, run: &options.folder, begun, copies: options.copies };
+    let mut safety =
+        Safety { resumption, run: &options.folder, begun, copies: options.copies, relied_on: HashSet::new() };
     let mut own = StartFolders::default();
     let mut rung = options.first_rung;
     let mut input = StandardInput::look();
@@ -132,8 +134,7 @@ fn start_on(
         if let Some(signal) = supervisor.ended_by() {
             return Ok(Ending { conclusion: Conclusion::Interrupted, signal: Some(signal) });
         }
-        // What the first start writes over is the user's own choice; what a restart does is ours.
-        if ground == Ground::Unsafe && !starts.is_empty() {
+        if ground == Ground::Unsafe {
             return Ok(Conclusion::CheckpointsInDanger.into());
         }
         if !starts.is_empty() {
@@ -173,6 +174,9 @@ fn start_on(
             Err(error) if starts.is_empty() => return Err(KeepError::file(&log)(error)),
             file => file,
         };
+        if starts.is_empty() {
+            notify(&Notice::Log { log: &log });
+        }
         let mut kills = KillCounter::look(Path::new("/"));
         own.before(resumption.start_folders());
         let began = SystemTime::now();

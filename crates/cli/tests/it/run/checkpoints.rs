@@ -114,6 +114,19 @@ fn what_a_script_looks_for_by_itself_stays_where_it_is() {
 }
 
 #[test]
+fn where_one_cannot_be_copied_the_others_take_no_room_either() {
+    let script =
+        "large('out/large.pt')\nopen('small.pt', 'w').write('small')\nif '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", &format!("{LARGE}{script}"));
+    let ran = retried(&place, &[], &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    says(&ran, "lowtide: warning: out/large.pt may be written over, and cannot be copied: ");
+    assert!(!ran.stderr.contains("copied to"), "{}", ran.stderr);
+    assert!(!place.names("runs/train-1").iter().any(|name| name.starts_with("before-")));
+    assert!(place.path("small.pt").exists() && place.path("out/large.pt").exists());
+}
+
+#[test]
 fn what_another_run_writes_in_the_same_folder_stays_where_it_is() {
     let script = "import os, sys\nif '--bs=4' in sys.argv:\n    os.makedirs('A')\n    open('A/state.pt', 'w').write('A')\n    \
                   raise MemoryError\n";
@@ -236,21 +249,47 @@ fn copies_of_one_file_do_not_fill_the_disk() {
 }
 
 #[test]
+fn a_copy_that_a_run_relies_on_outlives_its_restarts() {
+    let script = "import sys\ndef save(x, path): open(path, 'w').write(x)\nsave(' '.join(sys.argv[1:]), 'best.pt')\n\
+                  if '--seed=5' in sys.argv and '--bs=4' in sys.argv: raise MemoryError\n";
+    let place = Place::with("train.py", script);
+    place.write("best.pt", "weights");
+    for number in 1..=4 {
+        assert_eq!(retried(&place, &[], &[&format!("--seed={number}")]).code, Some(0));
+    }
+    let oldest = place.path("runs/train-1/before-start-1/best.pt");
+    let restored = std::process::Command::new("cp").arg("-p").arg(&oldest).arg(place.path("best.pt")).status();
+    assert!(restored.unwrap().success());
+    let ran = retried(&place, &[], &["--seed=5"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    says(&ran, "may write over best.pt: a copy of it is in runs/train-1/before-start-1/best.pt\n");
+    says(&ran, "may write over best.pt: it was copied to runs/train-5/before-start-2/best.pt (");
+    assert_eq!(fs::read_to_string(oldest).unwrap(), "weights", "{}", ran.stderr);
+}
+
+#[test]
 fn a_long_copy_is_said_and_can_be_ended() {
-    let place = Place::with("train.py", "def save(x, path): open(path, 'w').write(x)\nsave('x', 'model.pt')\n");
-    fs::write(place.path("model.pt"), "weights").unwrap();
+    let script = "def save(x, path): open(path, 'w').write(x)\nsave('x', 'first.pt')\nsave('x', 'model.pt')\n";
+    let place = Place::with("train.py", script);
+    for name in ["first.pt", "model.pt"] {
+        place.write(name, "weights");
+    }
     fs::File::options().append(true).open(place.path("model.pt")).unwrap().set_len(4 << 30).unwrap();
     let mut child = place.command(&["--", "python3", "train.py"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let words =
         "lowtide: first copying 4.00 GiB of checkpoints that the next start may write over (Ctrl-C ends the run, ";
-    if !lines.any(|line| line.starts_with(words)) {
+    let mut said = Vec::new();
+    if !lines.by_ref().inspect(|line| said.push(line.clone())).any(|line| line.starts_with(words)) {
         // A file system that shares blocks, or has no room.
         assert!(child.wait().unwrap().success());
         return;
     }
     signal("TERM", child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(15));
+    said.extend(lines);
+    assert_eq!(said.last().unwrap(), "lowtide: not started: told to end while checkpoints were copied");
+    assert!(!said.iter().any(|line| line.contains("start-1.log")), "{said:?}");
     assert_eq!(fs::metadata(place.path("model.pt")).unwrap().len(), 4 << 30);
     assert!(!place.path("runs/train-1/start-1.log").exists() && !place.path("runs/train-1/before-start-1").exists());
     assert_eq!(place.story("runs/train-1")["ending"], "interrupted");

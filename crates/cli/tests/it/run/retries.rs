@@ -117,6 +117,7 @@ fn the_smallest_micro_batch_is_tried_twice_and_the_story_told() {
     let story = place.story("runs/train-1");
     assert_eq!((&story["ending"], &story["restarts"]), (&json!("last_rung"), &json!(2)));
     assert!(ran.stderr.contains("lowtide:   start 3: 1 x 2, "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("throughout"), "{}", ran.stderr);
     let ran = train(&place, &["--max-restarts", "0"], &["--bs=2", "--limit=40"]);
     assert_eq!((ran.code, &place.story("runs/train-2")["ending"]), (Some(3), &json!("too_many_restarts")));
     assert!(
@@ -266,7 +267,7 @@ fn weights_that_do_not_fit_without_a_size_are_tried_twice_too() {
     assert!(ran.stderr.contains("hint: weights and the optimizer's state do not fit: LoRA"), "{}", ran.stderr);
 }
 
-/// The same size whatever the micro-batch: after three of them the smallest shows whether any would help.
+/// The same size whatever the micro-batch: after three of them a much smaller one and the smallest show whether any would help.
 #[test]
 fn a_request_that_does_not_shrink_is_not_tried_with_every_micro_batch() {
     let place = Place::with("train.py", &format!("print('step 3', flush=True)\n{ON_A_CARD}"));
@@ -276,15 +277,38 @@ fn a_request_that_does_not_shrink_is_not_tried_with_every_micro_batch() {
     assert_eq!(story["ending"], "same_on_every_rung", "{}", ran.stderr);
     let micro: Vec<_> =
         story["starts"].as_array().unwrap().iter().map(|start| start["batch"]["micro"].clone()).collect();
-    assert_eq!(micro, [256, 128, 64, 1]);
+    assert_eq!(micro, [256, 128, 64, 8, 1]);
     assert!(ran.stderr.contains("hint: every start asked for just as much: look whether"), "{}", ran.stderr);
     assert!(ran.stderr.contains("\nlowtide: hint: where it does, this makes room: "), "{}", ran.stderr);
     // Nothing but the place tells.
     let place = Place::with("train.py", "print('step 3', flush=True)\nraise MemoryError\n");
     let ran = train(&place, &[], &["--bs=256"]);
     let story = place.story("runs/train-1");
-    assert_eq!((&story["ending"], &story["restarts"]), (&json!("same_on_every_rung"), &json!(4)), "{}", ran.stderr);
+    assert_eq!((&story["ending"], &story["restarts"]), (&json!("same_on_every_rung"), &json!(5)), "{}", ran.stderr);
     assert!(ran.stderr.contains("hint: no start got any further: look whether"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_micro_batch_that_larger_ones_were_left_out_for_is_not_remembered() {
+    let fails = |least: u64, size: &str| {
+        format!(
+            "import sys\nprint('step 3', flush=True)\nif int(sys.argv[1][5:]) > {least}:\n    \
+             sys.exit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {size}. GPU 0 has a total capacity of \
+             79.10 GiB of which 16.00 MiB is free.')\n"
+        )
+    };
+    let begins = ["256", "128", "64", "32", "16", "8"];
+    for (size, micro, remembered) in
+        [("512.00 MiB", &["256", "128", "64", "8"][..], false), ("20.00 MiB", &begins, true)]
+    {
+        let place = Place::with("train.py", &fails(8, size));
+        let ran = train(&place, &[], &["--bs=256"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let story = place.story("runs/train-1");
+        let starts = story["starts"].as_array().unwrap().iter();
+        assert_eq!(starts.map(|start| start["batch"]["micro"].to_string()).collect::<Vec<_>>(), micro);
+        assert_eq!(place.path("runs/remembered.json").exists(), remembered, "{}", ran.stderr);
+    }
 }
 
 #[test]
