@@ -99,7 +99,7 @@ impl Child {
         let piped = outlet.pass_pipes(&mut child)?;
         let (mut raw, mut keys) = (None, None);
         if streams.takes_keys() {
-            raw = Some(RawMode::enter().map_err(system)?);
+            raw = Some(RawMode::enter());
             let screen = screen.try_clone().map_err(no_stream)?;
             keys = Some(Keys::pass(screen, outlet.incidents.clone()).map_err(system)?);
         }

@@ -2,10 +2,10 @@
 //!
 //! Keys go to the command where both its input and its output are the terminal's. Else they may be for a pager after
 //! the bar, and the command, in a session of its own, may read our terminal without being stopped for it. In the
-//! background our terminal is left alone; no signal tells when it is ours again, so the thread of the keys looks every
-//! 200 ms.
+//! background our terminal is left alone, and a command that waits for keys gets them when it is ours again; no signal tells
+//! that, so the thread of the keys looks every 200 ms.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,10 +46,10 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Our streams, where the command should get a terminal of its own: where one of them is a terminal's that is ours
-    /// to use. A job in the background has to leave the terminal alone.
+    /// to use, or all keys would be the command's. Else a job in the background would read the shell's keys.
     pub(crate) fn of_terminal() -> Option<Self> {
         let streams = Self { stdin: isatty(stdin()), stdout: isatty(stdout()), stderr: isatty(stderr()) };
-        is_ours(streams.shown()?).then_some(streams)
+        (is_ours(streams.shown()?) || streams.takes_keys()).then_some(streams)
     }
 
     /// Where the command's terminal is shown.
@@ -77,35 +77,36 @@ fn is_ours(terminal: impl AsFd) -> bool {
 /// Our terminal while the command's own does the work of reading keys; put back when this goes, also by a panic.
 #[derive(Debug)]
 pub(crate) struct RawMode {
-    before: Termios,
-    /// Whether it is raw now.
-    entered: Cell<bool>,
+    /// Its settings before, while it is raw. In the background they are the shell's, and not what we would put back.
+    before: RefCell<Option<Termios>>,
 }
 
 impl RawMode {
-    /// Lets every key through.
-    pub(crate) fn enter() -> io::Result<Self> {
-        let raw = Self { before: tcgetattr(stdin())?, entered: Cell::new(false) };
+    /// Lets every key through, if the terminal is ours.
+    pub(crate) fn enter() -> Self {
+        let raw = Self { before: RefCell::new(None) };
         raw.again();
-        Ok(raw)
+        raw
     }
 
     /// Lets every key through again, after [`RawMode::restore`], if the terminal is ours.
     pub(crate) fn again(&self) {
-        if self.entered.get() || !is_ours(stdin()) {
+        let mut before = self.before.borrow_mut();
+        if before.is_some() || !is_ours(stdin()) {
             return;
         }
-        let mut settings = self.before.clone();
-        settings.make_raw();
         // A terminal that went away is noticed by whoever reads from it.
-        let _ = tcsetattr(stdin(), OptionalActions::Drain, &settings);
-        self.entered.set(true);
+        let Ok(settings) = tcgetattr(stdin()) else { return };
+        let mut raw = settings.clone();
+        raw.make_raw();
+        let _ = tcsetattr(stdin(), OptionalActions::Drain, &raw);
+        *before = Some(settings);
     }
 
     /// Puts the terminal back as it was.
     pub(crate) fn restore(&self) {
-        if self.entered.replace(false) {
-            let _ = tcsetattr(stdin(), OptionalActions::Drain, &self.before);
+        if let Some(before) = self.before.take() {
+            let _ = tcsetattr(stdin(), OptionalActions::Drain, &before);
         }
     }
 }

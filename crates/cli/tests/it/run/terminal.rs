@@ -65,6 +65,31 @@ fn a_shell_stops_it_and_lets_it_go_on_in_the_background() {
 }
 
 #[test]
+fn what_reads_keys_in_the_background_gets_them_in_the_foreground() {
+    let place = Place::new();
+    std::fs::write(place.path("script.py"), "print('three', input('name? '))\n").unwrap();
+    let steps = "bash-=$LOWTIDE run -q -- python3 -u script.py &\n,name?=stty -a\n,\
+                 icanon=fg; stty -a; echo code $?; exit\n,code=ada\n";
+    let ran = typed(&place, steps, &["/bin/bash", "--norc", "--noprofile", "-i"]);
+    assert!(ran.stdout.replace("\r\r\n", "\r\n").contains("three ada\r\n"), "{ran:?}");
+    // The keys were the shell's in the background, and are again at the end.
+    assert!(ran.stdout.contains("code 0\r\n") && !ran.stdout.contains("-icanon"), "{ran:?}");
+    assert_eq!(place.story("runs/script-1")["ending"], "finished");
+}
+
+#[test]
+fn what_reads_keys_in_the_background_with_its_output_elsewhere_leaves_the_shell_its_own() {
+    let place = Place::new();
+    std::fs::write(place.path("script.py"), "open('begun', 'w').close()\nprint('three', input())\n").unwrap();
+    let steps = "bash-=$LOWTIDE run -q -- python3 -u script.py > out 2>&1 &\n\
+                 ,bash-=until [ -e begun ]; do sleep 0.1; done; echo is there\n,\
+                 is there\r=sleep 0.5; echo ours; kill %1; sleep 1; exit\n";
+    let ran = typed(&place, steps, &["/bin/bash", "--norc", "--noprofile", "-i"]);
+    assert!(ran.stdout.contains("ours\r\n"), "{ran:?}");
+    assert!(!place.text("out").contains("three"), "{ran:?}");
+}
+
+#[test]
 fn ctrl_c_ends_a_loop_of_the_shell_too() {
     let place = Place::new();
     let script = "import signal\nopen('ran', 'a').write('x')\nprint('wait')\nsignal.pause()\n";
