@@ -1,7 +1,7 @@
 //! Names of errors and statuses, where a text only names them: in a list, a declaration, a compiler's note, a page of a manual.
 
 use crate::phrase::{has_any, has_any_caseless};
-use crate::talk::is_only_mentioned;
+use crate::talk::is_name_only_mentioned;
 
 /// Whether a name, which stands at `at..end`, is no more than named there.
 pub(crate) fn is_only_named(line: &str, at: usize, end: usize) -> bool {
@@ -9,7 +9,24 @@ pub(crate) fn is_only_named(line: &str, at: usize, end: usize) -> bool {
     is_listed(line, at, end)
         || is_declared(line, start, stop)
         || is_explained(line, start, stop)
-        || is_only_mentioned(line, at, end)
+        || !is_value_of_row(line, at, end) && is_name_only_mentioned(line, at, end)
+}
+
+/// `4242|test|OUT_OF_MEMORY|0:125`, `test   0/1   OOMKilled   0`, `4242 test OUT_OF_ME+ 0:125`: a row of a table has names and figures, and no words.
+fn is_value_of_row(line: &str, at: usize, end: usize) -> bool {
+    const GAPS: [&str; 3] = ["|", "\t", "  "];
+    let (before, after) = (&line[..at], line[end..].trim_start_matches('+'));
+    let is_pair = |word: Option<&str>, sign| {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        word.and_then(|word| word.split_once(sign)).is_some_and(|(one, other)| is_number(one) && is_number(other))
+    };
+    let is_joined = after.strip_prefix(',').is_some_and(|rest| !rest.starts_with(' '));
+    let opens = before.ends_with(',')
+        || GAPS.iter().any(|gap| before.ends_with(gap))
+        || is_pair(before.split_whitespace().next_back(), '/');
+    let goes_on =
+        is_joined || GAPS.iter().any(|gap| after.starts_with(gap)) || is_pair(after.split_whitespace().next(), ':');
+    goes_on && (opens || before.ends_with(' ')) || opens && after.is_empty()
 }
 
 /// Whether a line is no more than the name of the number for no memory: what it means stands below it, in a manual.
@@ -120,6 +137,12 @@ mod tests {
             ("[ENOMEM] Insufficient memory is available.", "ENOMEM"),
             ("std::bad_alloc is thrown when operator new fails", "std::bad_alloc"),
             ("use of undeclared identifier 'CUDA_ERROR_OUT_OF_MEMORY'", "CUDA_ERROR_OUT_OF_MEMORY"),
+            ("no container of the test was OOMKilled", "OOMKilled"),
+            ("it may be OOMKilled, or not", "OOMKilled"),
+            ("If it failed with OOMKilled, raise the limit", "OOMKilled"),
+            ("It should be checked whether cuInit returned CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
+            ("could not reproduce CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
+            ("add a test for CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
         ] {
             assert!(check(line, name), "{line}");
         }
@@ -131,6 +154,15 @@ mod tests {
             ("spawn failed: ENOMEM, try later", "ENOMEM"),
             ("cudaMalloc(&p, n) -> cudaErrorMemoryAllocation", "cudaErrorMemoryAllocation"),
             ("error = CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
+            ("4242|test|OUT_OF_MEMORY|0:125", "OUT_OF_MEMORY"),
+            ("4242   test OUT_OF_ME+  0:125", "OUT_OF_ME"),
+            ("test   0/1   OOMKilled   0   12m", "OOMKilled"),
+            ("no-if-0 OOMKilled", "OOMKilled"),
+            ("test-train,OOMKilled,137", "OOMKilled"),
+            ("vkAllocateMemory in test scene failed with OUT_OF_DEVICE_MEMORY", "OUT_OF_DEVICE_MEMORY"),
+            ("could not retain CUDA primary context CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
+            ("Cannot go on, expected CUDA_SUCCESS but got CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY"),
+            ("ERROR in test loader std::bad_alloc", "std::bad_alloc"),
         ] {
             assert!(!check(line, name), "{line}");
         }

@@ -1,0 +1,40 @@
+//! Names of errors and states: reports of them, and what only names them.
+
+use lowtide_oom::read;
+
+#[test]
+fn names_of_jobs_and_pods_hide_no_state() {
+    for text in [
+        "4242|test|OUT_OF_MEMORY|0:125",
+        "4242   test OUT_OF_ME+  0:125",
+        "4242|avoid-nan|OUT_OF_MEMORY|0:125",
+        "pytorch-test-0   0/1   OOMKilled   0   12m",
+        "test   0/1   OOMKilled   0   12m",
+        "trainer-if-0 OOMKilled",
+        "test-train,OOMKilled,137",
+    ] {
+        assert!(read(text).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn what_was_tried_hides_no_status() {
+    for text in [
+        "vkAllocateMemory in test scene failed with VK_ERROR_OUT_OF_DEVICE_MEMORY",
+        "could not retain CUDA primary context CUDA_ERROR_OUT_OF_MEMORY",
+        "Could not create cudnn handle CUDNN_STATUS_ALLOC_FAILED",
+        "expected CUDA_SUCCESS but got CUDA_ERROR_OUT_OF_MEMORY",
+        "ERROR in test loader std::bad_alloc",
+    ] {
+        assert!(read(text).is_some(), "{text}");
+    }
+    for text in [
+        "INFO the test may end in OOMKilled",
+        "could not reproduce CUDA_ERROR_OUT_OF_MEMORY",
+        "It should be checked whether cuInit returned CUDA_ERROR_OUT_OF_MEMORY",
+        "add a test for CUDA_ERROR_OUT_OF_MEMORY",
+        "If VK_ERROR_OUT_OF_DEVICE_MEMORY is returned, free what is unused",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}
