@@ -38,3 +38,45 @@ fn what_was_tried_hides_no_status() {
         assert_eq!(read(text), None, "{text}");
     }
 }
+
+#[test]
+fn a_class_behind_what_a_logger_writes_is_raised() {
+    for text in [
+        "[2026-11-20 10:00:00.123] [console] [critical] std::bad_alloc",
+        "[2026-11-20 10:00:00.123] [console] std::bad_alloc",
+        "E1120 10:00:00 1234 main.cc:55] std::bad_alloc",
+        "[LightGBM] [Fatal] std::bad_alloc",
+        "Unhandled std::bad_alloc",
+    ] {
+        assert!(read(text).is_some(), "{text}");
+    }
+    for text in ["[12] std::bad_alloc", "[vtable] std::bad_alloc at offset 16", "typeinfo for std::bad_alloc"] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_class_behind_a_single_name_is_raised() {
+    for text in [
+        "worker[3]: MemoryError",
+        "2026-11-20 10:00:00 worker2: MemoryError",
+        "python3: MemoryError",
+        "luigi-interface: MemoryError",
+        "loader.py:12: MemoryError",
+        "worker 3: MemoryError",
+        "WARNING worker_2: MemoryError",
+    ] {
+        assert!(read(text).is_some(), "{text}");
+    }
+    for text in [
+        "Retry policy: retry on MemoryError",
+        "Retry policy: MemoryError",
+        "handles MemoryError",
+        "retry_on: MemoryError",
+        "  exclude: MemoryError",
+        "- MemoryError",
+        "retry_on = MemoryError",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}
