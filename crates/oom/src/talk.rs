@@ -141,7 +141,7 @@ fn is_noun(word: &str, rest: &str) -> bool {
 }
 
 /// What of a clause is no report: what could not be done supposes nothing, nor does what was expected or tested before the words by
-/// which it reports something. Conditions reach over them.
+/// which it reports something. Conditions reach over them to the next comma.
 fn without_report(clause: &str) -> &str {
     const CONDITIONS: &str = "if when whenever unless whether may might could can would should will never no";
     const REPORTS: &str = "failed got returned raised threw exited died";
@@ -155,11 +155,12 @@ fn without_report(clause: &str) -> &str {
         (!verb.is_empty() && !is(SEEN, verb)).then_some(at)
     });
     let clause = &clause[..refused.unwrap_or(clause.len())];
-    let is_condition = |(at, word): (usize, &str)| is(CONDITIONS, word) && !is_part_of_name(clause, at, word);
-    match words(clause).filter(|(_, word)| is(REPORTS, word)).last() {
-        Some((at, word)) if !words(clause).any(is_condition) => &clause[at + word.len()..],
-        _ => clause,
-    }
+    let Some((at, word)) = words(clause).filter(|(_, word)| is(REPORTS, word)).last() else { return clause };
+    // `when forking a worker, spawn failed with NAME`
+    let part = clause[..at].rfind(',').map_or(0, |comma| comma + 1);
+    let is_condition =
+        |(at, word): (usize, &str)| at >= part && is(CONDITIONS, word) && !is_part_of_name(clause, at, word);
+    if words(clause).any(is_condition) { clause } else { &clause[at + word.len()..] }
 }
 
 /// `GPU worker could not start, `: a part that tells what failed supposes nothing of what stands behind it.
