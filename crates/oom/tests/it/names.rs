@@ -11,6 +11,7 @@ fn names_of_jobs_and_pods_hide_no_state() {
         "pytorch-test-0   0/1   OOMKilled   0   12m",
         "test   0/1   OOMKilled   0   12m",
         "trainer-if-0 OOMKilled",
+        "Job 4242 is OUT_OF_MEMORY",
         "test-train,OOMKilled,137",
     ] {
         assert!(read(text).is_some(), "{text}");
@@ -76,6 +77,20 @@ fn a_class_behind_a_single_name_is_raised() {
         "  exclude: MemoryError",
         "- MemoryError",
         "retry_on = MemoryError",
+    ] {
+        assert_eq!(read(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_class_of_a_device_is_an_error_where_it_is_called_one() {
+    for text in ["Error: GPUOutOfMemory when allocating 3 GB", "Unhandled HipOutOfMemoryException at 0x123"] {
+        assert!(read(text).is_some(), "{text}");
+    }
+    for text in [
+        "java -XX:+ExitOnOutOfMemoryError -jar trino.jar failed to start",
+        "Errors: 0 in org.apache.foo.OutOfMemoryHandlerTest",
+        "the error GpuOutOfMemoryHandler.on_failure is registered",
     ] {
         assert_eq!(read(text), None, "{text}");
     }
