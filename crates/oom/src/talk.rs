@@ -164,7 +164,7 @@ fn without_report(clause: &str) -> &str {
 }
 
 /// `GPU worker could not start, `: a part that tells what failed supposes nothing of what stands behind it.
-fn without_failures(clause: &str) -> Cow<'_, str> {
+pub(crate) fn without_failures(clause: &str) -> Cow<'_, str> {
     const FAILED: [&str; 8] =
         ["could not ", "couldn't ", "can not ", "can't ", "did not ", "didn't ", "was not ", "wasn't "];
     match clause.rsplit_once(',') {
