@@ -161,6 +161,10 @@ fn is_named_signal(line: &str) -> bool {
         let is_ended = ["killed", "terminated", "died", "exited"].iter().any(|word| head.contains(word))
             && has_any_word(head, "by with via on signal")
             || head.ends_with(':') && has_any(head, &["killed:", "terminated:", "died:", "exited:"]);
+        // `npm ERR! signal SIGKILL`
+        let is_error = head.ends_with("signal")
+            && has_any_word(head, "err error")
+            && line[at + "SIGKILL".len()..].trim().is_empty();
         // By its number, too, or as a field.
         let is_numbered = head.ends_with('9') || head.ends_with("signal: 9,") || head.ends_with("negsignal.");
         let is_field = ["signal_name=", "signal=", "signal\":"]
@@ -169,7 +173,7 @@ fn is_named_signal(line: &str) -> bool {
         let is_own = has_any(&before, &OWN) || has_any(&line[at..], &ASKED);
         // In code.
         let is_code = before.ends_with("signal.") && !before.ends_with("negsignal.") || before.ends_with("::");
-        (is_ended || is_numbered || is_field) && !is_own && !is_code
+        (is_ended || is_error || is_numbered || is_field) && !is_own && !is_code
     })
 }
 

@@ -81,6 +81,7 @@ fn whoever_starts_a_process_tells_of_its_end_in_words_of_his_own() {
         "the test runner finished with exit value 137",
         "ERROR: process could not finish, exit code 137",
         "job failed (rc=137)",
+        "npm ERR! signal SIGKILL",
         "the container exited with status code 137 after 12 s",
         "worker 3 exited: signal=SIGKILL",
         "\"exit_code\": 137",
