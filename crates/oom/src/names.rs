@@ -11,7 +11,8 @@ pub(crate) fn is_only_named(line: &str, at: usize, end: usize) -> bool {
         || is_explained(line, start, stop)
         || is_searched(&line[..start])
         || is_condition(&line[..start], &line[stop..])
-        || !is_value_of_row(line, at, end) && (line[..start].ends_with(" 0 ") || is_name_only_mentioned(line, at, end))
+        || !is_value_of_row(line, at, end)
+            && (is_count_of_none(&line[..start], &line[stop..]) || is_name_only_mentioned(line, at, end))
 }
 
 /// `4242|test|OUT_OF_MEMORY|0:125`, `test   0/1   OOMKilled   0`, `4242 test OUT_OF_ME+ 0:125`: a row of a table has names and figures, and no words.
@@ -127,12 +128,18 @@ fn is_declared(line: &str, at: usize, end: usize) -> bool {
         after.strip_prefix(arrow).is_some_and(names_next)
             || before.strip_suffix(arrow).is_some_and(|head| head.ends_with(is_part))
     });
-    has_any(line, &NOTES)
-        || has_any_caseless(line, &["ignored", "deprecated"])
+    is_mapped
+        || has_any(line, &NOTES)
         // A report that tells a status and its number has words before it.
         || before.trim().is_empty() && after.strip_prefix(" = ").is_some_and(is_number)
         || [" != ", "=~"].iter().any(|sign| before.ends_with(sign))
-        || is_mapped
+        || has_any_caseless(line, &["ignored", "deprecated"])
+}
+
+/// `Found 0 OOMKilled pods`
+fn is_count_of_none(before: &str, after: &str) -> bool {
+    let what = after.strip_prefix(' ').unwrap_or_default();
+    before.ends_with(" 0 ") && what.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
 /// `kubectl get pods | grep OOMKilled`, `sacct --state OUT_OF_MEMORY -u me`: what somebody asks for.
@@ -221,6 +228,7 @@ mod tests {
             ("Pod status: OOMKilled, Restarting", "OOMKilled"),
             ("train.py --fp16: OOMKilled", "OOMKilled"),
             ("7 train 0 OUT_OF_MEMORY 0:125", "OUT_OF_MEMORY"),
+            (">     0 CUDA Error: out of memory", "CUDA Error: out of memory"),
             ("Error code: CUDA_ERROR_OUT_OF_MEMORY, ABORTING", "CUDA_ERROR_OUT_OF_MEMORY"),
             ("4242,TRAIN,OUT_OF_MEMORY,0:125", "OUT_OF_MEMORY"),
             ("vkAllocateMemory returned VK_ERROR_OUT_OF_DEVICE_MEMORY = -2", "OUT_OF_DEVICE_MEMORY"),
