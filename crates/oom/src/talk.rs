@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::phrase::has_any_word;
+use crate::phrase::{end_of, has_any_word};
 
 /// How messages say it, in small letters: the anchors around which a sentence is looked at.
 pub(crate) const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory"];
@@ -91,7 +91,11 @@ pub(crate) fn tells_of_oneself(head: &str) -> bool {
 /// Words that open a quotation to name what is in it.
 const NAMING: &str = "like see as is are called named string phrase e.g. e.g";
 
+/// No more of a clause is looked at.
+const LONGEST_CLAUSE: usize = 256;
+
 fn clause_before(text: &str) -> &str {
+    let text = end_of(text, LONGEST_CLAUSE);
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
     let is_short = |at: usize| ["e.g", "i.e", "vs"].iter().any(|word| text[..at].ends_with(word));
     let sentence = text.rmatch_indices(". ").map(|(at, _)| at).find(|at| !is_short(*at)).map_or(0, |at| at + 2);
@@ -148,7 +152,7 @@ fn without_report(clause: &str) -> &str {
     const REFUSED: [&str; 5] = ["could not ", "couldn't ", "can not ", "can't ", "cannot "];
     const SEEN: &str = "be get see find reproduce";
     let is = |known: &str, word: &str| known.split(' ').any(|known| known.eq_ignore_ascii_case(word));
-    let lower = clause.to_ascii_lowercase();
+    let lower = if denies(clause) { clause.to_ascii_lowercase() } else { String::new() };
     let refused = REFUSED.iter().find_map(|words| {
         let at = lower.find(words)?;
         let verb = lower[at + words.len()..].split(' ').next().unwrap_or_default();
@@ -167,13 +171,17 @@ fn without_report(clause: &str) -> &str {
 pub(crate) fn without_failures(clause: &str) -> Cow<'_, str> {
     const FAILED: [&str; 8] =
         ["could not ", "couldn't ", "can not ", "can't ", "did not ", "didn't ", "was not ", "wasn't "];
-    match clause.rsplit_once(',') {
-        Some((told, rest)) => {
-            let told = FAILED.iter().fold(told.to_ascii_lowercase(), |told, words| told.replace(words, ""));
-            Cow::Owned(format!("{told},{rest}"))
-        }
-        None => Cow::Borrowed(clause),
-    }
+    let Some((told, rest)) = clause.rsplit_once(',').filter(|(told, _)| denies(told)) else {
+        return Cow::Borrowed(clause);
+    };
+    let told = FAILED.iter().fold(told.to_ascii_lowercase(), |told, words| told.replace(words, ""));
+    Cow::Owned(format!("{told},{rest}"))
+}
+
+/// Whether a text may have one of the words for what was not done: few have, and to look for all of them takes a copy of the text.
+fn denies(text: &str) -> bool {
+    let is_not = |bytes: &[u8]| bytes.eq_ignore_ascii_case(b"not ") || bytes.eq_ignore_ascii_case(b"n't ");
+    text.as_bytes().windows(4).any(is_not)
 }
 
 /// Words for an occasion: `when I train with 8 I get it` is a report, `when memory runs out` none.

@@ -1,7 +1,7 @@
 //! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
 
 use crate::message::{Message, without_prefix};
-use crate::phrase::{begins_with_number, has_any, has_any_word, has_number_after, number_after, without_signs};
+use crate::phrase::{begins_with_number, end_of, has_any, has_any_word, has_number_after, number_after, without_signs};
 use crate::talk::without_failures;
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
@@ -154,8 +154,7 @@ fn is_named_signal(line: &str) -> bool {
     const OWN: [&str; 5] = ["--signal", "hasattr(", "stopped: ", "sent ", "send "];
     const ASKED: [&str; 3] = ["on close", "on shutdown", "on stop"];
     line.match_indices("SIGKILL").any(|(at, _)| {
-        let start = (at.saturating_sub(NEAR)..=at).find(|start| line.is_char_boundary(*start)).unwrap_or(at);
-        let before = line[start..at].to_ascii_lowercase();
+        let before = end_of(&line[..at], NEAR).to_ascii_lowercase();
         let head = before.trim_end_matches(['<', '[', '(', '"', '\'', ' ']);
         let head = head.strip_suffix("signals.").map_or(head, |head| head.trim_end_matches(['<', '(', ' ']));
         let is_ended = ["killed", "terminated", "died", "exited"].iter().any(|word| head.contains(word))

@@ -7,7 +7,7 @@ use crate::figure::tensor_bytes;
 use crate::level::is_level;
 use crate::message::{Message, is_entry, without_prefix};
 use crate::names::is_only_named;
-use crate::phrase::{between, figure_after, has_any, has_any_caseless, size_after, size_after_any};
+use crate::phrase::{between, end_of, figure_after, has_any, has_any_caseless, size_after, size_after_any};
 use crate::talk::{is_named_in_quotes, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Source};
 
@@ -143,6 +143,8 @@ fn script(line: &str) -> Option<Oom> {
 
 fn cpp(line: &str) -> Option<Oom> {
     const NAME: &str = "std::bad_alloc";
+    // A line may be full of the name.
+    const NEAR: usize = 256;
     const RAISED: [&str; 14] = [
         "instance of",
         "error",
@@ -162,11 +164,12 @@ fn cpp(line: &str) -> Option<Oom> {
     // Compilers, linkers and documents name it too.
     let is_raised = line.match_indices(NAME).any(|(at, _)| {
         let before = without_prefix(&line[..at]).trim_end_matches(['\'', '"', '`', '(', ' ']);
+        let near = end_of(before, NEAR);
         let is_opened = before.is_empty()
             || before.ends_with(':')
-            || has_any_caseless(before, &RAISED)
+            || has_any_caseless(near, &RAISED)
             || line[at + NAME.len()..].trim().is_empty() && ends_head_of_entry(before);
-        (is_opened || tells_of_oneself(before))
+        (is_opened || tells_of_oneself(near))
             && !is_only_named(line, at, at + NAME.len())
             && !line[at..].contains("may be thrown")
     });
