@@ -56,6 +56,13 @@ pub(crate) fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a 
     rest.split_once(close).map(|(inner, _)| inner)
 }
 
+/// No more than so many bytes at the end of a text.
+pub(crate) fn end_of(text: &str, most: usize) -> &str {
+    let earliest = text.len().saturating_sub(most);
+    let start = (earliest..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    &text[start..]
+}
+
 /// Whether any of the phrases is in the text.
 pub(crate) fn has_any(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| text.contains(phrase))
@@ -123,6 +130,11 @@ mod tests {
         assert_eq!(size_before(text, " reserved"), Some(Bytes(0)));
         assert_eq!(size_before(text, " lost"), None);
         assert_eq!(number_after::<u32>(text, "GPU "), Some(0));
+    }
+
+    #[test]
+    fn the_end_of_a_text_begins_with_a_letter() {
+        assert_eq!((end_of("über", 4), end_of("aüb", 2), end_of("", 3)), ("ber", "b", ""));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) fn is_source_code(line: &str) -> bool {
         || has_mark()
         || goes_on_as_code(line)
         || assigns_text(line)
+        || hands_over_text(line)
         || names_caught_error(line)
         || hands_over_an_error(line)
 }
@@ -74,13 +75,15 @@ fn opens_with_exception(line: &str) -> bool {
     line.split_once(": ").is_some_and(|(class, _)| is_exception(class))
 }
 
+/// Words of messages with blanks between them.
+const OUTRIGHT: [&str; 3] = ["out of memory", "annot allocate memory", "ot enough memory"];
+
 /// Whether a message stands in a line outside of quotes, comments and what a shell was given: its words with blanks between them are no
 /// code.
 fn says_it_outright(line: &str) -> bool {
-    const WORDS: [&str; 3] = ["out of memory", "annot allocate memory", "ot enough memory"];
     const OTHERS: [&str; 6] = ["#", "//", "/*", "*", "echo ", "grep "];
     let is_other = OTHERS.iter().any(|start| line.starts_with(start));
-    let Some(at) = WORDS.iter().find_map(|words| line.find(words)).filter(|_| !is_other) else { return false };
+    let Some(at) = OUTRIGHT.iter().find_map(|words| line.find(words)).filter(|_| !is_other) else { return false };
     let head = &line[..at];
     let is_open = |quote: char| head.matches(quote).count() % 2 == 1;
     !['"', '\'', '`'].into_iter().any(is_open) && !has_any(head, &[" # ", " // ", "grep -"])
@@ -247,8 +250,19 @@ fn assigns_text(line: &str) -> bool {
         "const let var auto static final public private mut char char* string String str std::string val";
     let Some(at) = [" = \"", " = '"].iter().filter_map(|sign| line.find(sign)).min() else { return false };
     let mut words = line[..at].rsplit(' ');
-    let is_name = |word: &str| !word.is_empty() && word.chars().all(|c| is_path(c) || "[]\"'*&:".contains(c));
+    let is_name = |word: &str| !word.is_empty() && word.chars().all(|c| is_path(c) || "#[]\"'*&:".contains(c));
     words.next().is_some_and(is_name) && words.all(|word| TYPES.split(' ').any(|known| known == word))
+}
+
+/// `f.write_str("Cannot allocate memory")`, `console.error('JavaScript heap out of memory')`: a text that a function is given; those
+/// of errors are called by names in capitals.
+fn hands_over_text(line: &str) -> bool {
+    let Some(at) = OUTRIGHT.iter().filter_map(|words| line.find(words)).min() else { return false };
+    ["(\"", "('"].iter().any(|open| {
+        let Some((call, text)) = line[..at].rsplit_once(open) else { return false };
+        let name = &call[call.trim_end_matches(is_part).len()..];
+        name.starts_with(|c: char| c.is_ascii_lowercase()) && !text.contains(['"', '\''])
+    })
 }
 
 /// `except torch.OutOfMemoryError as error:`, and not `I get a MemoryError as soon as ...`
@@ -296,6 +310,9 @@ mod tests {
             "const char* message = 'out of memory'",
             "with suppress(MemoryError as error):",
             "https://github.com/a/b/blob/main/OutOfMemoryError.cpp#L12",
+            "#[should_panic = \"Cannot allocate memory to hold it\"]",
+            "f.write_str(\"Cannot allocate memory to hold it\")",
+            "console.error('JavaScript heap out of memory')",
             "This is False: is_cuda_out_of_memory(RuntimeError('CUDA error: out of memory'))",
         ] {
             assert!(is_source_code(line), "{line}");

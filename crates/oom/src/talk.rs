@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::phrase::has_any_word;
+use crate::phrase::{end_of, has_any_word};
 
 /// How messages say it, in small letters: the anchors around which a sentence is looked at.
 pub(crate) const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-memory", "cannot allocate memory"];
@@ -11,7 +11,16 @@ pub(crate) const ANCHORS: [&str; 4] = ["out of memory", "outofmemory", "out-of-m
 ///
 /// `at..end` is where the anchor stands in `line`. Only the clause it stands in is looked at.
 pub(crate) fn is_only_mentioned(line: &str, at: usize, end: usize) -> bool {
-    let clause = clause_before(&line[..at]);
+    is_mentioned_behind(clause_before(&line[..at]), line, at, end)
+}
+
+/// The same of the name of an error, which a report puts behind its own words: `could not create a handle NAME`, `in the test scene it
+/// failed with NAME`.
+pub(crate) fn is_name_only_mentioned(line: &str, at: usize, end: usize) -> bool {
+    is_mentioned_behind(without_report(clause_before(&line[..at])), line, at, end)
+}
+
+fn is_mentioned_behind(clause: &str, line: &str, at: usize, end: usize) -> bool {
     let after = &line[end..];
     is_hypothetical(clause)
         || is_asked(clause)
@@ -82,7 +91,11 @@ pub(crate) fn tells_of_oneself(head: &str) -> bool {
 /// Words that open a quotation to name what is in it.
 const NAMING: &str = "like see as is are called named string phrase e.g. e.g";
 
+/// No more of a clause is looked at.
+const LONGEST_CLAUSE: usize = 256;
+
 fn clause_before(text: &str) -> &str {
+    let text = end_of(text, LONGEST_CLAUSE);
     let start = text.rfind([':', ';', '!', '?', '(']).map_or(0, |at| at + 1);
     let is_short = |at: usize| ["e.g", "i.e", "vs"].iter().any(|word| text[..at].ends_with(word));
     let sentence = text.rmatch_indices(". ").map(|(at, _)| at).find(|at| !is_short(*at)).map_or(0, |at| at + 2);
@@ -92,35 +105,86 @@ fn clause_before(text: &str) -> &str {
 pub(crate) fn is_hypothetical(clause: &str) -> bool {
     let clause = &*without_failures(clause);
     // `trial (e.g. lr=0.1) failed with` is over with its example.
-    if clause.rsplit_once("e.g.").is_some_and(|(_, example)| !example.contains(')')) {
-        return true;
-    }
-    let mut words = clause.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_').peekable();
-    while let Some(word) = words.next() {
-        // `about 1,000 samples` is a number, and no talk about something.
-        let is_number =
-            word == "about" && words.peek().is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit()));
+    clause.rsplit_once("e.g.").is_some_and(|(_, example)| !example.contains(')'))
+        || words(clause).any(|(at, word)| {
+            let is = |known: &str| known.split(' ').any(|hint| hint.eq_ignore_ascii_case(word));
+            (is(HYPOTHETICAL) || is(OCCASIONS) && !tells_of_oneself(clause))
+                && !is_part_of_name(clause, at, word)
+                && !is_noun(word, &clause[at + word.len()..])
+        })
+}
+
+/// The words of a clause, and where they stand.
+fn words(clause: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_between = |c: char| !c.is_alphanumeric() && c != '\'' && c != '_';
+    let mut end = 0;
+    let parts = clause.split_inclusive(is_between).map(move |part| {
+        end += part.len();
+        (end - part.len(), part.trim_end_matches(is_between))
+    });
+    parts.filter(|(_, word)| !word.is_empty())
+}
+
+/// `pytorch-test-0`, `4242|test|`, `no,if,`: signs without blanks join a word to a name or a row.
+fn is_part_of_name(clause: &str, at: usize, word: &str) -> bool {
+    const JOINS: [char; 4] = ['-', '_', '|', ','];
+    clause[..at].ends_with(JOINS)
+        || clause[at + word.len()..]
+            .strip_prefix(JOINS)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_alphanumeric))
+}
+
+/// `about 1,000 samples` is a number, `in the test scene` a name, and neither talks about something.
+fn is_noun(word: &str, rest: &str) -> bool {
+    const OBJECTS: &str = "that for of the a an";
+    let next = words(rest).next().map(|(_, next)| next);
+    match word {
+        "about" => next.is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit())),
         // `such errors as`, and not `such a small batch`
-        let is_size = word == "such" && words.peek().is_some_and(|next| matches!(*next, "a" | "an"));
-        let is = |known: &str| known.split(' ').any(|hint| hint.eq_ignore_ascii_case(word));
-        if !is_number && !is_size && is(HYPOTHETICAL) || is(OCCASIONS) && !tells_of_oneself(clause) {
-            return true;
-        }
+        "such" => next.is_some_and(|next| matches!(next, "a" | "an")),
+        "test" => next.is_some_and(|next| !OBJECTS.split(' ').any(|object| object == next)),
+        _ => false,
     }
-    false
+}
+
+/// What of a clause is no report: what could not be done supposes nothing, nor does what was expected or tested before the words by
+/// which it reports something. Conditions reach over them to the next comma.
+fn without_report(clause: &str) -> &str {
+    const CONDITIONS: &str = "if when whenever unless whether may might could can would should will never no";
+    const REPORTS: &str = "failed got returned raised threw exited died";
+    const REFUSED: [&str; 5] = ["could not ", "couldn't ", "can not ", "can't ", "cannot "];
+    const SEEN: &str = "be get see find reproduce";
+    let is = |known: &str, word: &str| known.split(' ').any(|known| known.eq_ignore_ascii_case(word));
+    let lower = if denies(clause) { clause.to_ascii_lowercase() } else { String::new() };
+    let refused = REFUSED.iter().find_map(|words| {
+        let at = lower.find(words)?;
+        let verb = lower[at + words.len()..].split(' ').next().unwrap_or_default();
+        (!verb.is_empty() && !is(SEEN, verb)).then_some(at)
+    });
+    let clause = &clause[..refused.unwrap_or(clause.len())];
+    let Some((at, word)) = words(clause).filter(|(_, word)| is(REPORTS, word)).last() else { return clause };
+    // `when forking a worker, spawn failed with NAME`
+    let part = clause[..at].rfind(',').map_or(0, |comma| comma + 1);
+    let is_condition =
+        |(at, word): (usize, &str)| at >= part && is(CONDITIONS, word) && !is_part_of_name(clause, at, word);
+    if words(clause).any(is_condition) { clause } else { &clause[at + word.len()..] }
 }
 
 /// `GPU worker could not start, `: a part that tells what failed supposes nothing of what stands behind it.
-fn without_failures(clause: &str) -> Cow<'_, str> {
+pub(crate) fn without_failures(clause: &str) -> Cow<'_, str> {
     const FAILED: [&str; 8] =
         ["could not ", "couldn't ", "can not ", "can't ", "did not ", "didn't ", "was not ", "wasn't "];
-    match clause.rsplit_once(',') {
-        Some((told, rest)) => {
-            let told = FAILED.iter().fold(told.to_ascii_lowercase(), |told, words| told.replace(words, ""));
-            Cow::Owned(format!("{told},{rest}"))
-        }
-        None => Cow::Borrowed(clause),
-    }
+    let Some((told, rest)) = clause.rsplit_once(',').filter(|(told, _)| denies(told)) else {
+        return Cow::Borrowed(clause);
+    };
+    let told = FAILED.iter().fold(told.to_ascii_lowercase(), |told, words| told.replace(words, ""));
+    Cow::Owned(format!("{told},{rest}"))
+}
+
+/// Whether a text may have one of the words for what was not done: few have, and to look for all of them takes a copy of the text.
+fn denies(text: &str) -> bool {
+    let is_not = |bytes: &[u8]| bytes.eq_ignore_ascii_case(b"not ") || bytes.eq_ignore_ascii_case(b"n't ");
+    text.as_bytes().windows(4).any(is_not)
 }
 
 /// Words for an occasion: `when I train with 8 I get it` is a report, `when memory runs out` none.

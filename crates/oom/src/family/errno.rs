@@ -1,11 +1,12 @@
 //! The operating system's own words: errno 12, Windows 8 and 1455.
 
 use super::cuda::refuses;
+use crate::level::is_level;
 use crate::message::Message;
 use crate::message::without_prefix;
 use crate::names::is_only_named;
 use crate::phrase::{has_any, has_any_caseless, has_any_word, has_number_after, has_word};
-use crate::talk::is_only_mentioned;
+use crate::talk::{is_only_mentioned, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -76,13 +77,44 @@ fn is_no_memory(line: &str) -> bool {
     let is_value = before.ends_with([':', '=']) && !before.ends_with("::")
         || ["= -", ": -", "=-", "code", "errno", "= -1"].iter().any(|end| before.ends_with(end))
         || before.ends_with('(') && after.starts_with(')');
-    // `worker: spawn ENOMEM`
+    // `worker: spawn ENOMEM`, `FATAL spawn ENOMEM`
     let mut words = before.split_whitespace().rev();
     let is_call = words.next().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()))
-        && words.next().is_some_and(|word| word.ends_with(':'));
+        && words.next().is_some_and(|word| word.ends_with(':') || is_capital_level(word));
     let opens = before.is_empty() && after.starts_with(": ");
-    let is_supposed = has_any_word(before, "if when shall unless");
-    (opens || is_told || is_value || is_call) && !is_supposed && !is_only_named(line, at, at + NAME.len())
+    (opens || is_told || is_value || is_call)
+        && !is_supposed(before, after)
+        && !is_code(before, after)
+        && !is_only_named(line, at, at + NAME.len())
+}
+
+/// A level as loggers write it where nothing sets it apart.
+fn is_capital_level(word: &str) -> bool {
+    is_level(word) && word.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// `it shall fail if: ENOMEM`, `fails with ENOMEM when memory is short`, and not `Error when calling fork: ENOMEM`: where the last
+/// clause opens with a condition, or one follows, and nothing tells of a failure.
+fn is_supposed(before: &str, after: &str) -> bool {
+    const CONDITIONS: &str = "if when shall unless";
+    let is_clause = |part: &&str| part.contains(char::is_alphanumeric);
+    let clause = before.rsplit([',', ';']).find(is_clause).unwrap_or(before);
+    let is_condition = |word: &str| CONDITIONS.split(' ').any(|known| known.eq_ignore_ascii_case(word));
+    let mut words = clause.split(|c: char| !c.is_alphanumeric());
+    let is_told = |word: &str| has_any_caseless(word, &["error", "failed"]);
+    let is_opened = words.find(|word| is_condition(word) || is_told(word)).is_some_and(is_condition);
+    let follows = [" if ", " when "].iter().any(|word| after.starts_with(word));
+    is_opened || follows && !has_any_caseless(before, &["error:", "failed"]) && !tells_of_oneself(after)
+}
+
+/// `ret = -ENOMEM;`, `assert(errno == ENOMEM);`
+fn is_code(before: &str, after: &str) -> bool {
+    let assigned = before.trim_end_matches('-').trim_end().strip_suffix('=');
+    // To a name alone, or one behind its type.
+    let is_assigned = assigned.is_some_and(|name| name.split_whitespace().count() < 3 && !name.contains([':', ',']));
+    ["==", "!="].iter().any(|sign| before.ends_with(sign))
+        || after.starts_with(");")
+        || after.starts_with(';') && is_assigned
 }
 
 /// `The paging file is too small for this operation to complete.` in other languages of Windows.
@@ -114,3 +146,37 @@ const NOTEBOOKS: [&str; 6] = [
     "toda a RAM disponível",
     "toute la RAM disponible",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_number_is_a_report_where_something_failed_by_it() {
+        for line in [
+            "FATAL spawn ENOMEM",
+            "when forking worker, spawn failed with ENOMEM",
+            "Error when calling fork: ENOMEM",
+            "OSError when calling fork(): errno=ENOMEM",
+            "mmap(NULL, 4096) = -1 ENOMEM (Cannot allocate memory)",
+            "foo: probe failed, err = -ENOMEM",
+            "spawn failed (errno=ENOMEM)",
+            "spawn failed: ENOMEM; trying again",
+            "spawn failed with ENOMEM when I start it",
+        ] {
+            assert!(is_no_memory(line), "{line}");
+        }
+        for line in [
+            "ret = -ENOMEM;",
+            "int ret = -ENOMEM; goto out;",
+            "errno = ENOMEM;",
+            "assert(errno == ENOMEM);",
+            "return ERR_PTR(-ENOMEM);",
+            "fails with error code ENOMEM when memory is short",
+            "mmap() shall fail if: ENOMEM",
+            "when errno=ENOMEM",
+        ] {
+            assert!(!is_no_memory(line), "{line}");
+        }
+    }
+}

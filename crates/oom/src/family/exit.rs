@@ -1,7 +1,8 @@
 //! Only the end of a process: status 137, signal 9, a shell's `Killed`. Many causes; the kernel's killer is one.
 
 use crate::message::{Message, without_prefix};
-use crate::phrase::{begins_with_number, has_any, has_any_word, has_number_after, number_after, without_signs};
+use crate::phrase::{begins_with_number, end_of, has_any, has_any_word, has_number_after, number_after, without_signs};
+use crate::talk::without_failures;
 use crate::{Certainty, Engine, Oom, ProcessUse, Source};
 
 pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
@@ -51,28 +52,63 @@ fn is_treated(line: &str) -> bool {
         return true;
     }
     let clause = clause.rsplit(['.', ';', '!', '?']).next().unwrap_or(clause);
-    has_any_word(clause, WORDS)
+    has_any_word(&without_failures(clause), WORDS)
 }
 
 /// A status is a number right after one of the words for it, where a process or what make built ended.
 fn is_status(line: &str) -> bool {
-    const ENDS: [&str; 10] = [
-        "exit",
-        "return",
-        "non-zero",
-        "nonzero",
-        "finish",
-        "terminat",
-        "died",
-        "rc=",
-        "error code",
-        "docker container",
-    ];
-    const NAMES: [&str; 9] =
-        ["exit", "exited", "exited with", "code", "status", "status of", "value", "rc", "docker container"];
     let lower = line.to_ascii_lowercase();
-    let is_after = |name: &str| lower.match_indices(name).any(|(at, _)| is_kill_status(&line[at + name.len()..]));
-    has_any(&lower, &ENDS) && NAMES.into_iter().any(is_after) || line.contains("*** [") && line.contains("] Error 137")
+    let has = |name: &str, is_of_process: fn(&str, &str) -> bool| {
+        lower.match_indices(name).any(|(at, _)| {
+            let (before, rest) = (&lower[..at], &line[at + name.len()..]);
+            is_kill_status(rest) && is_of_process(before, rest)
+        })
+    };
+    ENDED.iter().any(|name| has(name, |_, _| true))
+        || NUMBERED.iter().any(|name| has(name, |before, rest| is_word_behind(before) && ends_process(before, rest)))
+        || has("rc", |before, rest| is_word_behind(before) && rest.starts_with('='))
+        || line.contains("*** [") && line.contains("] Error 137")
+}
+
+/// What a status is called where the name says by itself that something ended.
+const ENDED: [&str; 12] = [
+    "exit",
+    "exited",
+    "exited with",
+    "exit code",
+    "exitcode",
+    "exit_code",
+    "exit status",
+    "exitstatus",
+    "exit_status",
+    "exit value",
+    "error code",
+    "docker container",
+];
+/// What it is called where words before it have to.
+const NUMBERED: [&str; 3] = ["code", "status", "status of"];
+
+/// Whether a word begins behind a text: no `barcode`.
+fn is_word_behind(before: &str) -> bool {
+    !before.ends_with(|c: char| c.is_alphanumeric())
+}
+
+/// How many words before the name of a status an end may stand: `returned a non-zero code`.
+const NEAR_END: usize = 3;
+
+/// `terminated with code 137`, and neither `country code 137` nor `server returned status code 137 items`.
+fn ends_process(before: &str, rest: &str) -> bool {
+    const ENDS: [&str; 7] = ["exit", "return", "non-zero", "nonzero", "finish", "terminat", "died"];
+    const BEHIND: &str = "after at in on for from while when with because and during by";
+    let mut near = before.split_whitespace().rev().take(NEAR_END);
+    let has_ended =
+        near.any(|word| ENDS.iter().any(|end| word.trim_start_matches(['(', '[', '"', '\'']).starts_with(end)));
+    // What is counted stands right behind its number.
+    let counted = without_signs(rest).trim_start_matches(|c: char| c.is_ascii_digit() || c == '-').strip_prefix(' ');
+    let word = counted.map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len())]);
+    let is_count =
+        word.is_some_and(|word| !word.is_empty() && !BEHIND.split(' ').any(|known| known.eq_ignore_ascii_case(word)));
+    has_ended && !is_count
 }
 
 /// `exitcode  : -7 (pid: 4567)`, `exits with return code = -7`, `died with <Signals.SIGBUS: 7>`, and MPI's `EXIT STRING: Bus error`
@@ -84,7 +120,7 @@ fn is_bus_error(line: &str) -> bool {
 
 fn is_kill_status(rest: &str) -> bool {
     let rest = without_signs(rest);
-    let rest = ["code ", "status ", "is "].into_iter().find_map(|word| rest.strip_prefix(word)).unwrap_or(rest);
+    let rest = rest.strip_prefix("is ").unwrap_or(rest);
     let is_it = |status: &&&str| begins_with_number(rest, status);
     ["137", "-9"].iter().find(is_it).is_some_and(|status| {
         let behind = &without_signs(rest)[status.len()..];
@@ -109,19 +145,34 @@ fn is_signal(line: &str) -> bool {
     has_any(line, &words) || is_named_signal(line) || is_numbered_signal(line)
 }
 
-/// How far before the name of a signal a word for it or for an end may stand: `signal_name="SIGKILL"`.
-const NEAR: usize = 16;
+/// How far before the name of a signal a word for an end may stand: `terminated by another process: signal=SIGKILL`.
+const NEAR: usize = 48;
 
-/// `died with <Signals.SIGKILL: 9>`, `terminated by SIGKILL`, `(signal: 9, SIGKILL: kill)`, `status of 9(SIGKILL)`.
+/// `died with <Signals.SIGKILL: 9>`, `terminated by SIGKILL`, `(signal: 9, SIGKILL: kill)`, `status of 9(SIGKILL)`: how something ended,
+/// and not what somebody sends, a service is to be ended by, or the name in code.
 fn is_named_signal(line: &str) -> bool {
+    const OWN: [&str; 5] = ["--signal", "hasattr(", "stopped: ", "sent ", "send "];
+    const ASKED: [&str; 3] = ["on close", "on shutdown", "on stop"];
     line.match_indices("SIGKILL").any(|(at, _)| {
-        let start = (at.saturating_sub(NEAR)..=at).find(|start| line.is_char_boundary(*start)).unwrap_or(at);
-        let before = line[start..at].to_ascii_lowercase();
-        // A setting says by what a service is to be ended.
-        let is_setting = has_any(&before, &["killsignal", "kill_signal", "kill signal", "stop"]);
-        // Its name in code.
+        let before = end_of(&line[..at], NEAR).to_ascii_lowercase();
+        let head = before.trim_end_matches(['<', '[', '(', '"', '\'', ' ']);
+        let head = head.strip_suffix("signals.").map_or(head, |head| head.trim_end_matches(['<', '(', ' ']));
+        let is_ended = ["killed", "terminated", "died", "exited"].iter().any(|word| head.contains(word))
+            && has_any_word(head, "by with via on signal")
+            || head.ends_with(':') && has_any(head, &["killed:", "terminated:", "died:", "exited:"]);
+        // `npm ERR! signal SIGKILL`
+        let is_error = head.ends_with("signal")
+            && has_any_word(head, "err error")
+            && line[at + "SIGKILL".len()..].trim().is_empty();
+        // By its number, too, or as a field.
+        let is_numbered = head.ends_with('9') || head.ends_with("signal: 9,") || head.ends_with("negsignal.");
+        let is_field = ["signal_name=", "signal=", "signal\":"]
+            .iter()
+            .any(|field| head.strip_suffix(field).is_some_and(is_word_behind));
+        let is_own = has_any(&before, &OWN) || has_any(&line[at..], &ASKED);
+        // In code.
         let is_code = before.ends_with("signal.") && !before.ends_with("negsignal.") || before.ends_with("::");
-        !is_setting && !is_code && (has_any(&before, &["signal", "killed", "terminated"]) || before.ends_with("9("))
+        (is_ended || is_error || is_numbered || is_field) && !is_own && !is_code
     })
 }
 

@@ -4,9 +4,10 @@ use lowtide_core::Bytes;
 
 use crate::article::is_imperative;
 use crate::figure::tensor_bytes;
-use crate::message::{Message, without_prefix};
+use crate::level::is_level;
+use crate::message::{Message, is_entry, without_prefix};
 use crate::names::is_only_named;
-use crate::phrase::{between, figure_after, has_any, has_any_caseless, size_after, size_after_any};
+use crate::phrase::{between, end_of, figure_after, has_any, has_any_caseless, size_after, size_after_any};
 use crate::talk::{is_named_in_quotes, tells_of_oneself};
 use crate::{Certainty, Engine, Oom, Source};
 
@@ -142,7 +143,9 @@ fn script(line: &str) -> Option<Oom> {
 
 fn cpp(line: &str) -> Option<Oom> {
     const NAME: &str = "std::bad_alloc";
-    const RAISED: [&str; 11] = [
+    // A line may be full of the name.
+    const NEAR: usize = 256;
+    const RAISED: [&str; 14] = [
         "instance of",
         "error",
         "exception",
@@ -154,16 +157,30 @@ fn cpp(line: &str) -> Option<Oom> {
         "threw",
         "thrown",
         "got ",
+        "unhandled",
+        "critical",
+        "fatal",
     ];
     // Compilers, linkers and documents name it too.
     let is_raised = line.match_indices(NAME).any(|(at, _)| {
         let before = without_prefix(&line[..at]).trim_end_matches(['\'', '"', '`', '(', ' ']);
-        let is_opened = before.is_empty() || before.ends_with(':') || has_any_caseless(before, &RAISED);
-        (is_opened || tells_of_oneself(before))
+        let near = end_of(before, NEAR);
+        let is_opened = before.is_empty()
+            || before.ends_with(':')
+            || has_any_caseless(near, &RAISED)
+            || line[at + NAME.len()..].trim().is_empty() && ends_head_of_entry(before);
+        (is_opened || tells_of_oneself(near))
             && !is_only_named(line, at, at + NAME.len())
             && !line[at..].contains("may be thrown")
     });
     is_raised.then(|| Oom { certainty: Certainty::Likely, ..Oom::host(Engine::Cpp, Source::Heap) })
+}
+
+/// `[2026-11-20 10:00:00.123] [console]`, `E1120 10:00:00 1234 main.cc:55]`: what a logger puts before a message. A number alone in
+/// brackets is of a table or a footnote.
+fn ends_head_of_entry(before: &str) -> bool {
+    let inner = before.strip_suffix(']').map(|head| head.rsplit('[').next().unwrap_or(head));
+    inner.is_some_and(|inner| is_entry(before) || inner.contains(|c: char| c.is_ascii_alphabetic()))
 }
 
 /// `MemoryError` at the start of a line, or after a rank or a logger's prefix, with its colon or nothing.
@@ -198,8 +215,28 @@ fn is_condition(message: &str) -> bool {
 /// Whether the name of an error with no message behind it is no value of a setting, no item of a list and no leaf of a tree.
 fn is_alone(before: &str) -> bool {
     let head = without_prefix(before).trim_matches(['`', '*', '"', '\'', ' ', '(', '[']);
+    if is_treated(head) {
+        return false;
+    }
     let is_error =
         || has_any_caseless(head, &["error", "exception", "fail", "raise", "crash", "died", "caught", "killed"]);
     let is_sentence = || head.contains(char::is_alphanumeric) && !head.ends_with([':', '=', ',', '-', '|']);
-    head.is_empty() || is_sentence() || is_error()
+    head.is_empty() || is_sentence() || is_error() || head.strip_suffix(':').is_some_and(is_reporter)
+}
+
+/// `retry on`, `handles`, `retry_on:`: what a program or a rule does about an error.
+fn is_treated(head: &str) -> bool {
+    const WORDS: &str =
+        "on handle handles handled handling include includes exclude excludes ignore ignores except catch";
+    let last = head.trim_end_matches([':', ' ', '=']).rsplit(|c: char| !c.is_alphanumeric()).next();
+    last.is_some_and(|last| WORDS.split(' ').any(|word| word.eq_ignore_ascii_case(last)))
+}
+
+/// `worker[3]`, `loader.py:12`, `ERROR luigi-interface`, `worker 3`: a single name, path or place before a colon is who reports; a key
+/// of several words is of a setting.
+fn is_reporter(name: &str) -> bool {
+    let mut words = name.split_whitespace().filter(|word| !is_level(word.trim_matches(['[', ']', ':'])));
+    let is_name = |word: &str| word.contains(char::is_alphanumeric) && !word.contains(['"', '\'', '=', '{']);
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    words.next().is_some_and(is_name) && words.next().is_none_or(is_number) && words.next().is_none()
 }

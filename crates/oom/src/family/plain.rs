@@ -123,11 +123,21 @@ fn is_name(lower: &str, at: usize, end: usize) -> bool {
     let is_letter = |c: char| c.is_alphabetic();
     let (before, after) = (&lower[..at], &lower[end..]);
     let is_class = lower[at..end].starts_with(NAME);
-    is_class && (before.ends_with(is_letter) || after.starts_with(is_letter)) && !after.starts_with(": ")
+    is_class
+        && (before.ends_with(is_letter) || after.starts_with(is_letter))
+        && !after.starts_with(": ")
+        && (!is_raised(before) || after.starts_with(is_letter))
         || before.ends_with(joins)
         || after.starts_with(joins)
         || after.starts_with(".py")
         || after.starts_with(".md")
+}
+
+/// `Error: Gpu`, `Unhandled Hip`: a class with the word for what it is right before it.
+fn is_raised(before: &str) -> bool {
+    let head = before.trim_end_matches(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | ':')).trim_end();
+    let head = head.trim_end_matches(':');
+    ["error", "unhandled", "uncaught", "exception"].iter().any(|word| head.ends_with(word))
 }
 
 /// Whether the line sounds like something that happened.

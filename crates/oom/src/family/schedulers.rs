@@ -48,8 +48,15 @@ fn is_state_of_job(line: &str, state: &str) -> bool {
         word.split_once(':').is_some_and(|(code, signal)| code.parse::<u8>().is_ok() && signal.parse::<u8>().is_ok())
     };
     let is_row = after[state.len()..].starts_with('+') || after.split([' ', '|', ',']).any(is_code);
+    // `Job 4242 is OUT_OF_MEMORY`
+    let names_job = || {
+        let mut words =
+            before.split(|c: char| !c.is_alphanumeric()).skip_while(|word| !word.eq_ignore_ascii_case("job"));
+        words.nth(1).is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+    };
     (is_job
         || is_row
+        || names_job()
         || has_any_caseless(line, &["state", "status", "slurm", "srun", "sbatch", "exit code", "exitcode"]))
         && !is_only_named(line, at, at + state.len())
 }

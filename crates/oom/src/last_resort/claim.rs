@@ -1,6 +1,6 @@
 //! What a line claims of memory, by the words or the status in it, and where they stand.
 
-use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, OWNERS, SHORTAGES, SIGNATURES, TRANSLATIONS};
+use super::words::{FAILURES, KINDS, LACKING, LACKS, MEMORIES, OTHERS, OWNERS, SHORTAGES, SIGNATURES, TRANSLATIONS};
 use crate::phrase::{has_any, has_any_word};
 
 /// Between `not enough` and `memory`: `free`, `GPU`, `allocatable device`.
@@ -85,10 +85,41 @@ fn is_of_memory(before: &str, after: &str) -> bool {
     let is_kind = |word: &str| has_any_word(word, KINDS);
     let ahead = before.rsplit([':', ';']).next().unwrap_or(before);
     let behind = after.split([':', ';']).next().unwrap_or(after);
-    let is_owner = |word: &str| OWNERS.split(' ').any(|owner| owner == word);
     ahead.ends_with(' ') && ahead.split_whitespace().next_back().is_some_and(is_owner)
+        || is_of_owner(behind)
         || ahead.split_whitespace().rev().take(NEAR).any(is_kind)
         || behind.split_whitespace().take(NEAR).any(is_kind)
+}
+
+fn is_owner(word: &str) -> bool {
+    OWNERS.split(' ').any(|owner| owner == word)
+}
+
+/// `failed on cuda:0`, `allocate 4096 on the GPU`, `allocate GPU storage`: what is on a device or its own is memory, where no other
+/// thing that is handed out is named.
+fn is_of_owner(behind: &str) -> bool {
+    const DEVICES: [&str; 3] = ["gpu", "cuda", "device"];
+    let words = || behind.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    if words().take(NEAR).any(|word| OTHERS.split(' ').any(|other| other == word)) {
+        return false;
+    }
+    // Beside a device's name, `on device eth0`, it is another kind of device.
+    let is_device = |word: &str, next: Option<&str>| {
+        DEVICES.contains(&word)
+            && !next.is_some_and(|next| next.contains(|c: char| c.is_ascii_digit()) && next.parse::<u16>().is_err())
+    };
+    let near: Vec<&str> = words().filter(|word| *word != "the").take(NEAR).collect();
+    let is_on = near.iter().enumerate().any(|(at, word)| {
+        *word == "on" && near.get(at + 1).is_some_and(|word| is_device(word, near.get(at + 2).copied()))
+    });
+    let is_own = near.first().is_some_and(|word| is_owner(word)) && near.get(1).is_some_and(|word| !is_small(word));
+    is_on || is_own
+}
+
+/// Behind an owner, words that name nothing: `no GPU for the job`.
+fn is_small(word: &str) -> bool {
+    const SMALL: &str = "for on in to from of by at with is was not and or id ids index number";
+    SMALL.split(' ').any(|small| small == word) || word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// `vkAllocateMemory failed -2`, `cudaMallocPitch() failed`: a function that gets memory.

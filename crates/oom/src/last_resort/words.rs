@@ -82,6 +82,9 @@ pub(super) const KINDS: &str = "memory mem ram vram bytes byte kb mb gb kib mib 
     arena hbm malloc calloc mmap cudamalloc region oom";
 /// Whose memory it is: beside a word for memory no more than that, for ports, cards and addresses are allocated too.
 pub(super) const OWNERS: &str = "gpu cuda device pool page pages";
+/// What else is allocated.
+pub(super) const OTHERS: &str = "port ports address addresses pty ptys ip irq channel channels job jobs node nodes slot slots lun \
+    license licenses inode inodes handle handles descriptor descriptors fd fds thread threads available";
 /// Before a word for memory: too little of it.
 pub(super) const LACKS: [&str; 12] = [
     "fit into",

@@ -79,6 +79,12 @@ fn whoever_starts_a_process_tells_of_its_end_in_words_of_his_own() {
         "worker 3 exited by signal=SIGKILL",
         "Child returned status 137",
         "the test runner finished with exit value 137",
+        "ERROR: process could not finish, exit code 137",
+        "job failed (rc=137)",
+        "npm ERR! signal SIGKILL",
+        "the container exited with status code 137 after 12 s",
+        "worker 3 exited: signal=SIGKILL",
+        "\"exit_code\": 137",
     ] {
         let oom = read(text).unwrap_or_else(|| panic!("not read: {text}"));
         assert_eq!((oom.place, oom.certainty), (Host, Slight), "{text}");
@@ -103,6 +109,21 @@ fn signals_that_somebody_sends_and_numbers_of_other_things_are_no_ends() {
         "country code 137 is unknown",
         "HTTP status 137",
         "it was skilled, filled and billed",
+        "evaluation finished: return value 137",
+        "Solver returned value 137 after 12 iterations",
+        "[SAC] episode return value 137",
+        "server returned status code 137 items",
+        "unicode 137 returned for char",
+        "barcode 137 was scanned, the job finished",
+        "zipcode 137 returned 12 rows",
+        "statuscode: 137 rows returned",
+        "is sent a hard termination signal (SIGKILL) to the",
+        "will get a hard termination signal (SIGKILL) to the end",
+        "@unittest.skipUnless(hasattr(signal, 'SIGKILL'), 'needs it')",
+        "docker kill --signal=SIGKILL trainer",
+        "Worker process terminated by SIGKILL on close",
+        "supervisor: stopped: train (terminated by SIGKILL)",
+        "systemd[1]: train.service: Sent signal SIGKILL to main process 4242",
     ] {
         assert_eq!(read(text), None, "{text}");
     }

@@ -8,6 +8,7 @@ mod kit;
 mod labels;
 mod look_alikes;
 mod machine;
+mod names;
 mod programs;
 mod scan;
 mod watchers;
