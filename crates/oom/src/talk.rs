@@ -126,7 +126,7 @@ fn words(clause: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// `pytorch-test-0`, `4242|test|`, `no,if,`: signs without blanks join a word to a name or a row.
 fn is_part_of_name(clause: &str, at: usize, word: &str) -> bool {
-    const JOINS: [char; 5] = ['-', '_', '|', '/', ','];
+    const JOINS: [char; 4] = ['-', '_', '|', ','];
     clause[..at].ends_with(JOINS)
         || clause[at + word.len()..]
             .strip_prefix(JOINS)
@@ -264,6 +264,7 @@ mod tests {
         };
         assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
         assert!(check("If you run out of memory, lower it"));
+        assert!(check("if/when you run out of memory") && !check("no-if-test: 3 failed, test-no out of memory"));
         assert!(check("no out of memory so far"));
         assert!(check("It fails. Am I out of memory here, or is it something else?"));
         assert!(
