@@ -257,6 +257,9 @@ fn assigns_text(line: &str) -> bool {
 /// `f.write_str("Cannot allocate memory")`, `console.error('JavaScript heap out of memory')`: a text that a function is given; those
 /// of errors are called by names in capitals.
 fn hands_over_text(line: &str) -> bool {
+    if !line.contains('(') {
+        return false;
+    }
     let Some(at) = OUTRIGHT.iter().filter_map(|words| line.find(words)).min() else { return false };
     ["(\"", "('"].iter().any(|open| {
         let Some((call, text)) = line[..at].rsplit_once(open) else { return false };

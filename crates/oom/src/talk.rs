@@ -267,6 +267,7 @@ mod tests {
         };
         assert!(check("To avoid CUDA out of memory errors, reduce the batch"));
         assert!(check("If you run out of memory, lower it"));
+        assert!(check("if/when you run out of memory") && !check("no-if-test: 3 failed, test-no out of memory"));
         assert!(check("no out of memory so far"));
         assert!(check("It fails. Am I out of memory here, or is it something else?"));
         assert!(

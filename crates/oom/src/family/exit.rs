@@ -15,7 +15,7 @@ pub(super) fn read(message: &Message<'_>) -> Option<Oom> {
     if line.contains("was sent SIGKILL! Perhaps out of memory") {
         return Some(Oom { certainty: Certainty::Possible, ..Oom::host(Engine::Unknown, Source::ExitStatus) });
     }
-    if has_any(line, SENT) || is_treated(line) || !(is_status(line) || is_signal(line) || is_shell_killed(line)) {
+    if !(is_status(line) || is_signal(line) || is_shell_killed(line)) || has_any(line, SENT) || is_treated(line) {
         return None;
     }
     let pid = number_after(line, "(pid: ").or_else(|| number_after(line, "received by PID "));
@@ -57,6 +57,9 @@ fn is_treated(line: &str) -> bool {
 
 /// A status is a number right after one of the words for it, where a process or what make built ended.
 fn is_status(line: &str) -> bool {
+    if !has_any(line, &["137", "-9"]) {
+        return false;
+    }
     let lower = line.to_ascii_lowercase();
     let has = |name: &str, is_of_process: fn(&str, &str) -> bool| {
         lower.match_indices(name).any(|(at, _)| {
