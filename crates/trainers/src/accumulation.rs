@@ -7,8 +7,8 @@
 use lowtide_config::{Config, Scope, Syntax, unquoted};
 
 use crate::code::{
-    Code, Given, Piece, Update, computes_gradients, counts_micro_batches, divisors, has_word, is_one, is_product,
-    is_shown, names_of, names_of_products,
+    Code, Given, Piece, Update, accumulates_in_context, computes_gradients, counts_micro_batches, divisors, has_word,
+    is_deepspeeds, is_one, is_product, is_shown, names_of, names_of_products,
 };
 use crate::declaration::{Declaration, declarations_of};
 use crate::preset::is_library;
@@ -24,8 +24,6 @@ pub enum Accumulation {
     Unseen,
 }
 
-/// What divides by itself.
-const LIBRARIES: [&str; 2] = ["deepspeed", ".accumulate("];
 /// What cuts a batch into parts.
 const CUTS: [&str; 4] = ["chunk", "split", "tensor_split", "array_split"];
 /// What makes a number of micro-batches one of updates.
@@ -150,7 +148,7 @@ fn is_handed_on(code: &Code<'_>, names: &[String]) -> bool {
         };
         is_library(call.callee()) && call.arguments().iter().any(is_it) && !is_own(call.callee())
     };
-    LIBRARIES.iter().any(|text| code.has(text)) || code.pieces().any(is_given)
+    accumulates_in_context(code) || is_deepspeeds(code) || code.pieces().any(is_given)
 }
 
 /// Whether the loss is divided by what one of some names stands for. Where gradients are computed in no way that is known, any
@@ -216,8 +214,14 @@ mod tests {
             "loss.backward()\nclass Trainer: pass\nTrainer(steps=a.grad_accum)\n",
             // What the loss is computed with.
             "criterion(out, y / a.grad_accum).backward()\n",
+            // What only has the name of a library, or of a method of one.
+            "# TODO: try deepspeed\nloss.backward()\nif i % a.grad_accum == 0: opt.step()\n",
+            "\nimport deepspeed\nif a.deepspeed: loss.backward()\nopt.step(a.grad_accum)\n",
+            "evaluator.accumulate()\nloss.backward()\nopt.step(a.grad_accum)\n",
         ] {
-            assert_eq!(why(script), Err(detail.to_owned()), "{script}");
+            let line = script.lines().position(|line| line.contains("backward")).unwrap() + 1;
+            let detail = detail.replace("line 1", &format!("line {line}"));
+            assert_eq!(why(script), Err(detail), "{script}");
         }
     }
 
@@ -233,6 +237,10 @@ mod tests {
             "def train(*, steps): (f() * (1.0 / steps)).backward()\ntrain(steps=max(1, a.grad_accum))\n",
             "self.steps = a.grad_accum\nloss = loss / self.steps\nloss.backward()\n",
             "x = Accelerator(gradient_accumulation_steps=a.grad_accum)\nx.backward(loss)\n",
+            "with x.accumulate(net), amp(): x.backward(loss)\nprint(a.grad_accum)\n",
+            "with x.accumulate(net) if a.grad_accum > 1 else nullcontext(): x.backward(loss)\n",
+            "net, opt, _, _ = deepspeed.initialize(args=a, model=net)\nnet.backward(loss)\nprint(a.grad_accum)\n",
+            "import deepspeed as ds\nnet = ds.initialize(a, net)[0]\nnet.backward(loss)\nprint(a.grad_accum)\n",
             "loss = f(x)\nif a.grad_accum > 1: loss = loss / a.grad_accum\naccelerator.backward(loss)\n",
             "losses = f(x)\nloss = sum(l / a.grad_accum for l in losses)\nloss.backward()\n",
             "def compute(x): return f(x).mean() / a.grad_accum\nloss, out = compute(x)\nloss.backward()\n",

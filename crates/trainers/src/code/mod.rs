@@ -2,12 +2,14 @@
 //! are updated.
 
 mod given;
+mod libraries;
 mod losses;
 mod piece;
 mod turns;
 mod updates;
 
 pub(crate) use given::{Given, Way, is_one, is_product, names_of, names_of_products};
+pub(crate) use libraries::{accumulates_in_context, is_deepspeeds};
 pub(crate) use losses::{computes_gradients, divisors, is_shown};
 pub(crate) use piece::{Code, Parents, Piece, has_word, names};
 pub(crate) use turns::{Update, counts_micro_batches};

@@ -80,11 +80,6 @@ impl<'a> Code<'a> {
         self.files.iter().any(|file| has_word(file.text, name))
     }
 
-    /// Whether a text stands anywhere in the scripts.
-    pub(crate) fn has(&self, text: &str) -> bool {
-        self.files.iter().any(|file| file.text.contains(text))
-    }
-
     pub(crate) fn functions(&self) -> Functions<'_> {
         let mut functions: Functions<'_> = HashMap::new();
         for piece in self.pieces().filter(|piece| piece.kind() == "function_definition") {
