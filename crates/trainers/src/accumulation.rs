@@ -7,8 +7,9 @@
 use lowtide_config::{Config, Scope, Syntax, unquoted};
 
 use crate::code::{
-    Code, Given, Piece, Update, accumulates_in_context, computes_gradients, counts_micro_batches, divisors, has_word,
-    is_deepspeeds, is_one, is_product, is_shown, names_of, names_of_products,
+    Code, Given, Piece, Share, Update, WrongLoss, accumulates_in_context, check_losses, computes_gradients,
+    counts_micro_batches, counts_processes, has_word, is_deepspeeds, is_one, is_product, is_shown, names_of,
+    names_of_products,
 };
 use crate::declaration::{Declaration, declarations_of};
 use crate::preset::is_library;
@@ -30,8 +31,6 @@ const CUTS: [&str; 4] = ["chunk", "split", "tensor_split", "array_split"];
 const COUNTS: [&str; 5] = ["ceil", "floor", "round", "int", "print"];
 /// What shows a number to people.
 const SHOWS: [&str; 7] = ["print", "info", "debug", "warning", "log", "write", "format"];
-/// What a batch may be multiplied by and still be one, by a part of its name.
-const PROCESSES: [&str; 6] = ["world", "gpu", "device", "rank", "proc", "replica"];
 /// Pieces of a value that are looked at.
 const LONGEST: usize = 100;
 /// Values that say nothing.
@@ -52,11 +51,13 @@ pub fn accumulation(
     let code = Code::read(configs.iter().copied());
     let given = code.given();
     let names = names_of(steps, &given);
-    let scales = is_scaled_by(&code, &given, &names);
-    if let Some(at) = computes_gradients(&code).filter(|_| !scales && code.has_word(steps)) {
-        let at = at.place();
-        return Err(format!("{at}: the loss is not divided by {shown}, so that another would change the gradients"));
+    let scaling = scaling(&code, &given, &names);
+    if let Err(Some(wrong)) = &scaling
+        && code.has_word(steps)
+    {
+        return Err(wrong_loss(wrong, shown));
     }
+    let scales = scaling.is_ok();
     let batches = batch.map(|batch| names_of(batch, &given)).unwrap_or_default();
     let update = Update { steps: &names, batch: &batches, unset: &|| unset(configs) };
     if let Some(bound) = counts_micro_batches(&code, &given, &update).filter(|_| scales) {
@@ -78,11 +79,31 @@ pub fn accumulation(
 pub(crate) fn scales(configs: &[&Config], steps: &str) -> bool {
     let code = Code::read(configs.iter().copied());
     let given = code.given();
-    is_scaled_by(&code, &given, &names_of(steps, &given))
+    scaling(&code, &given, &names_of(steps, &given)).is_ok()
 }
 
-fn is_scaled_by(code: &Code<'_>, given: &[Given<'_>], names: &[String]) -> bool {
-    is_handed_on(code, names) || is_divided_by(code, given, names)
+/// Whether the gradients of all micro-batches make those of the update.
+///
+/// # Errors
+///
+/// A loss of which they do not; none where nothing is to be seen.
+fn scaling<'c>(code: &'c Code<'_>, given: &[Given<'c>], names: &[String]) -> Result<(), Option<WrongLoss<'c>>> {
+    match () {
+        () if is_handed_on(code, names) => Ok(()),
+        () if computes_gradients(code).is_some() => check_losses(code, given, names),
+        () if is_divided_by(code, names) => Ok(()),
+        () => Err(None),
+    }
+}
+
+fn wrong_loss(WrongLoss { at, share }: &WrongLoss<'_>, shown: &str) -> String {
+    let at = at.place();
+    match share {
+        Share::PartOfSum => format!(
+            "{at}: the loss is a sum over its samples and is divided by {shown} alone, so that another would change the gradients"
+        ),
+        _ => format!("{at}: the loss is not divided by {shown}, so that another would change the gradients"),
+    }
 }
 
 /// Whether scripts cut a batch into so many micro-batches as a number says.
@@ -126,10 +147,8 @@ fn is_division(piece: Piece<'_>) -> bool {
 
 /// Whether a value is a batch, of one process or of all.
 fn is_batch(value: Piece<'_>, names: &[String]) -> bool {
-    let is_number = |factor: Piece<'_>| {
-        let name = factor.name().unwrap_or(factor.callee()).to_ascii_lowercase();
-        factor.kind() == "integer" || PROCESSES.iter().any(|part| name.contains(part))
-    };
+    let is_number =
+        |factor: Piece<'_>| factor.kind() == "integer" || counts_processes(factor.name().unwrap_or(factor.callee()));
     value.factors().any(|factor| is_one(factor, names))
         && value.factors().all(|factor| is_one(factor, names) || is_number(factor))
 }
@@ -151,13 +170,10 @@ fn is_handed_on(code: &Code<'_>, names: &[String]) -> bool {
     accumulates_in_context(code) || is_deepspeeds(code) || code.pieces().any(is_given)
 }
 
-/// Whether the loss is divided by what one of some names stands for. Where gradients are computed in no way that is known, any
-/// division counts that is not one of a number of batches.
-fn is_divided_by(code: &Code<'_>, given: &[Given<'_>], names: &[String]) -> bool {
+/// Whether anything is divided by what one of some names stands for, and is no number of batches: all that shows where
+/// gradients are computed in no way that is known.
+fn is_divided_by(code: &Code<'_>, names: &[String]) -> bool {
     let has = |text: &str| names.iter().any(|name| has_word(text, name));
-    if computes_gradients(code).is_some() {
-        return divisors(code, given).into_iter().any(has);
-    }
     let parents = code.parents();
     let is_counted = |piece: Piece<'_>| {
         let left = piece.field("left").into_iter().flat_map(Piece::all).take(LONGEST);
@@ -256,6 +272,64 @@ mod tests {
             "class Own(Trainer): pass\nTrainer(accum=a.grad_accum)\nloss.backward()\n",
         ] {
             assert_eq!(why(script), Ok(Accumulation::Scales), "{script}");
+        }
+    }
+
+    #[test]
+    fn what_is_divided_elsewhere_or_later_is_not_the_loss() {
+        let train = |body: &str| {
+            let lines: Vec<String> = body.lines().map(|line| format!("    {line}\n")).collect();
+            format!("def train(a):\n{}", lines.concat())
+        };
+        for script in [
+            train("loss = f(x)\nloss.backward()\nloss = loss / a.grad_accum\nprint(loss)"),
+            train("loss = f(x)\nloss.backward()")
+                + "def validate(a):\n    loss = total / a.grad_accum\n    return loss\n",
+            train("loss = f(x) / a.grad_accum\nloss.backward()\naux = g(x)\naux.backward()"),
+            train("reg = penalty(net)\nloss = f(x) / a.grad_accum + reg\nloss.backward()"),
+            train("loss = f(x) / a.grad_accum\nloss = f(y)\nloss.backward()"),
+            train("losses = [f(x) / a.grad_accum, g(x)]\nsum(losses).backward()"),
+            train("out = net(x)\nloss = out.loss\nloss.backward()\nloss = out.loss / a.grad_accum"),
+        ] {
+            assert!(why(&script).unwrap_err().contains("is not divided by --grad-accum=1"), "{script}");
+        }
+        for script in [
+            train("loss = f(x)\nif a.grad_accum > 1:\n    loss = loss / a.grad_accum\nloss.backward()"),
+            train("if a.amp:\n    scaler.scale(f(x) / a.grad_accum).backward()\nelse:\n    f(x).backward()"),
+            train("loss = 0\nfor x in xs:\n    loss += f(x) / a.grad_accum\nloss.backward()"),
+            train("losses = {}\nlosses['a'] = f(x) / a.grad_accum\nsum(losses.values()).backward()"),
+            train("loss = f(x)\nloss = loss.mean() / a.grad_accum + 0.0 * sum(p.sum() for p in net.parameters())\nloss.backward()"),
+            train("loss = g(x, a.weight) * a.weight / a.grad_accum\nscaler = GradScaler()\nscaler.scale(loss).backward()"),
+            // Another training of the same script.
+            train("for x in a:\n    f(x).backward()\nfor x in b:\n    (f(x) / a.grad_accum).backward()"),
+            format!("{}def warm_up(a):\n    f(x).backward()\n", train("(f(x) / a.grad_accum).backward()")),
+            // Through a function, an object and what they return.
+            "def step(net, x):\n    return {'loss': net(x) / a.grad_accum}\nout = step(net, x)\nout['loss'].backward()\n".into(),
+            "class Scaler:\n    def __call__(self, loss):\n        self.s.scale(loss).backward()\nloss = f(x)\n\
+             loss /= a.grad_accum\nloss_scaler(loss, opt)\n".into(),
+            "def update(loss):\n    loss.backward()\nupdate(f(x) / a.grad_accum)\n".into(),
+        ] {
+            assert_eq!(why(&script), Ok(Accumulation::Scales), "{script}");
+        }
+    }
+
+    #[test]
+    fn sums_over_samples() {
+        let halved = "t.py, line 3: the loss is a sum over its samples and is divided by --grad-accum=1 alone, so that another would \
+                      change the gradients";
+        for (made, loss, expected) in [
+            ("f = MSELoss(reduction='sum')", "f(x, y) / a.grad_accum", Err(halved)),
+            ("f = MSELoss(reduction='sum').to(d)", "f(x, y) / (a.grad_accum * world_size)", Err(halved)),
+            ("f = MSELoss(reduction='sum')", "f(x, y) / len(x) / a.grad_accum", Ok(Accumulation::Scales)),
+            ("f = MSELoss(reduction='sum')", "f(x, y) / a.grad_accum / x.size(0)", Ok(Accumulation::Scales)),
+            ("f = MSELoss(reduction='sum')", "f(x, y) / (a.grad_accum * a.batch_size)", Ok(Accumulation::Scales)),
+            // The sums of all micro-batches are that of the update.
+            ("f = MSELoss(reduction='sum')", "f(x, y)", Ok(Accumulation::Scales)),
+            ("f = MSELoss(reduction='mean')", "f(x, y) / a.grad_accum", Ok(Accumulation::Scales)),
+            ("", "F.cross_entropy(x, y, reduction='sum') / a.grad_accum", Err(halved)),
+        ] {
+            let script = format!("{made}\nloss = {loss}\nloss.backward()\nif i % a.grad_accum == 0: opt.step()\n");
+            assert_eq!(why(&script).as_ref().map_err(|why| &**why), expected.as_ref().map_err(|why| *why), "{script}");
         }
     }
 

@@ -5,6 +5,15 @@ use super::piece::{Code, Functions, Piece};
 /// How often a number is given another name on its way to the loop.
 const MOST_NAMES: usize = 5;
 
+/// What a batch may be multiplied by and still be one, by a part of its name.
+const PROCESSES: [&str; 6] = ["world", "gpu", "device", "rank", "proc", "replica"];
+
+/// Whether a name is of a number of processes.
+pub(crate) fn counts_processes(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    PROCESSES.iter().any(|part| name.contains(part))
+}
+
 /// A name that is given a value.
 pub(crate) struct Given<'c> {
     pub(crate) name: &'c str,
