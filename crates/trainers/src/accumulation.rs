@@ -7,11 +7,12 @@
 use lowtide_config::{Config, Scope, Syntax, unquoted};
 
 use crate::code::{
-    Code, Given, Piece, Share, Update, WrongLoss, accumulates_in_context, check_losses, computes_gradients,
+    Code, Given, Piece, Update, Way, WrongLoss, accumulates_in_context, check_losses, computes_gradients,
     counts_micro_batches, counts_processes, has_word, is_deepspeeds, is_one, is_product, is_shown, names_of,
-    names_of_products,
+    names_of_products, rate_by, uneven,
 };
-use crate::declaration::{Declaration, declarations_of};
+use crate::declaration::{Declaration, declarations_of, switches};
+use crate::other_training::{bound_words, rate_words, uneven_words, wrong_loss};
 use crate::preset::is_library;
 
 /// What a number does that is called accumulation.
@@ -61,15 +62,19 @@ pub fn accumulation(
     let batches = batch.map(|batch| names_of(batch, &given)).unwrap_or_default();
     let update = Update { steps: &names, batch: &batches, unset: &|| unset(configs) };
     if let Some(bound) = counts_micro_batches(&code, &given, &update).filter(|_| scales) {
-        return Err(format!(
-            "{}: the loop ends after a number of micro-batches (`{}`), so that with more accumulation it would make fewer \
-             updates",
-            bound.at.place(),
-            bound.number.text().lines().next().unwrap_or_default()
-        ));
+        return Err(bound_words(&bound));
+    }
+    let by_itself = scales && !is_handed_on(&code, &names);
+    if let Some(uneven) = by_itself.then(|| uneven(&code, &given, &names)).flatten() {
+        return Err(uneven_words(&uneven));
+    }
+    if cuts_batch(&code, &batches, &names) {
+        return Ok(Accumulation::Cuts);
+    }
+    if let Some(rate) = batch.and_then(|batch| rate_by(&code, &given, batch, steps)) {
+        return Err(rate_words(rate));
     }
     Ok(match () {
-        () if cuts_batch(&code, &batches, &names) => Accumulation::Cuts,
         () if scales => Accumulation::Scales,
         () => Accumulation::Unseen,
     })
@@ -93,16 +98,6 @@ fn scaling<'c>(code: &'c Code<'_>, given: &[Given<'c>], names: &[String]) -> Res
         () if computes_gradients(code).is_some() => check_losses(code, given, names),
         () if is_divided_by(code, names) => Ok(()),
         () => Err(None),
-    }
-}
-
-fn wrong_loss(WrongLoss { at, share }: &WrongLoss<'_>, shown: &str) -> String {
-    let at = at.place();
-    match share {
-        Share::PartOfSum => format!(
-            "{at}: the loss is a sum over its samples and is divided by {shown} alone, so that another would change the gradients"
-        ),
-        _ => format!("{at}: the loss is not divided by {shown}, so that another would change the gradients"),
     }
 }
 
@@ -134,11 +129,33 @@ fn cuts_batch(code: &Code<'_>, batches: &[String], steps: &[String]) -> bool {
 #[must_use]
 pub fn divides_whole(configs: &[&Config], whole: &str, part: &str) -> bool {
     let code = Code::read(configs.iter().copied());
+    let names = [whole, part].map(|name| names_of_products(name, &code.given()));
+    code.pieces().any(|piece| is_quotient(piece, &names))
+}
+
+/// The same, and that the loss is divided by the number that comes of it.
+///
+/// # Errors
+///
+/// The loss is not divided by it.
+pub fn check_whole(configs: &[&Config], whole: &str, part: &str) -> Result<(), String> {
+    let code = Code::read(configs.iter().copied());
     let given = code.given();
-    let [wholes, parts] = [whole, part].map(|name| names_of_products(name, &given));
-    let is_it =
-        |piece: Piece<'_>, side: &str, names: &[String]| piece.field(side).is_some_and(|it| is_product(it, names));
-    code.pieces().any(|piece| is_division(piece) && is_it(piece, "left", &wholes) && is_it(piece, "right", &parts))
+    let names = [whole, part].map(|name| names_of_products(name, &given));
+    let divides = |it: &&Given<'_>| it.value.all().take(LONGEST).any(|piece| is_quotient(piece, &names));
+    let Some(name) = given.iter().filter(|it| it.way == Way::Assigned).find(divides).map(|it| it.name) else {
+        return Ok(());
+    };
+    match scaling(&code, &given, &names_of(name, &given)) {
+        Err(Some(wrong)) => Err(wrong_loss(&wrong, name)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a piece is one of some numbers divided by one of others.
+fn is_quotient(piece: Piece<'_>, [wholes, parts]: &[Vec<String>; 2]) -> bool {
+    let is_it = |side: &str, names: &[String]| piece.field(side).is_some_and(|it| is_product(it, names));
+    is_division(piece) && is_it("left", wholes) && is_it("right", parts)
 }
 
 fn is_division(piece: Piece<'_>) -> bool {
@@ -195,7 +212,12 @@ pub(crate) fn unset(configs: &[&Config]) -> Vec<String> {
     let typed: Vec<&String> = lines.flat_map(|line| &line.settings).filter_map(|it| it.path.last()).collect();
     let scripts = configs.iter().copied().filter(|config| config.syntax == Syntax::Python);
     let is_unset = |it: &Declaration| it.default.as_ref().is_none_or(|default| says_nothing(&default.value));
-    let options = declarations_of(scripts.clone()).into_iter().filter(|(_, it)| is_unset(it)).map(|(_, it)| it.name);
+    let switches = scripts.clone().flat_map(switches);
+    let options = declarations_of(scripts.clone())
+        .into_iter()
+        .filter(|(_, it)| is_unset(it))
+        .map(|(_, it)| it.name)
+        .chain(switches);
     let constants = scripts.flat_map(|script| &script.settings);
     let constants = constants.filter(|it| it.scope == Scope::File && it.path.len() == 1 && says_nothing(&it.value));
     options.filter(|name| !typed.contains(&name)).chain(constants.map(|it| it.path.concat())).collect()
@@ -367,6 +389,13 @@ mod tests {
             ("for i in range(a.updates * a.grad_accum):", "i", "", None),
             ("for epoch in range(a.epochs):\n  for i, x in enumerate(loader):", "i", "", None),
             ("for i, x in enumerate(loader):", "i", "if updates >= a.max_steps: break", None),
+            ("for i in range(a.max_steps):", "i", "if a.debug and i > 5: break", Some("range(a.max_steps)")),
+            (
+                "p.add_argument('--debug', action='store_true')\nfor i, x in enumerate(loader):",
+                "i",
+                "if a.debug and i > 5: break",
+                None,
+            ),
             // Nobody set a limit.
             (
                 "p.add_argument('--most', default=None)\nfor i, x in enumerate(loader):",
@@ -381,9 +410,102 @@ mod tests {
             assert_eq!(found.is_some(), expected.is_some(), "{script} {found:?}");
             assert!(expected.is_none_or(|expected| found.unwrap().contains(&expected)), "{script}");
         }
+        let counted = "seen, n = 0, 0\nfor x in loader:\n  (loss / a.grad_accum).backward()\n  n += 1\n  seen += 1\n  \
+                       if n == a.grad_accum:\n    opt.step()\n    n = 0\n";
+        assert_eq!(why(counted), Ok(Accumulation::Scales));
+        for counted in [counted.to_owned(), counted.replace("==", ">=")] {
+            let found = why(&format!("{counted}  if seen >= a.max_steps: break\n")).unwrap_err();
+            assert!(found.contains("(`seen >= a.max_steps`)"), "{found}");
+        }
         let detail = "t.py, line 1: the loop ends after a number of micro-batches (`range(9)`), so that with more \
                       accumulation it would make fewer updates";
         assert_eq!(why(&step("for i in range(9):", "i", "")), Err(detail.to_owned()));
+    }
+
+    #[test]
+    fn learning_rates_that_follow_the_micro_batch() {
+        let turn = "(f(x) / a.grad_accum).backward()\nif (i + 1) % a.grad_accum == 0: opt.step()\n";
+        for (rate, is_followed) in [
+            ("SGD(p, lr=a.lr * a.batch_size / 256)", true),
+            ("SGD(p, lr=a.lr * math.sqrt(a.batch_size * world / 256))", true),
+            ("scale = a.batch_size / 256\nopt = SGD(p, lr=a.lr * scale)", true),
+            ("a.lr *= a.batch_size * world / 256", true),
+            ("groups = [{'params': p, 'lr': a.lr * (a.batch_size / 256) ** 0.5}]", true),
+            ("def rate(base, n): return base * n / 256\nbase_lr = rate(a.lr, a.batch_size)", true),
+            ("each = a.batch_size * a.grad_accum * world\na.lr = a.base * each / 256", false),
+            ("SGD(p, lr=a.lr * a.batch_size * a.grad_accum / 256)", false),
+            ("SGD(p, lr=a.lr * world / a.batch_size)", false),
+            ("SGD(p, lr=a.lr)\nloader = DataLoader(d, batch_size=a.batch_size)", false),
+            ("micro = a.batch_size // a.grad_accum\nopt = SGD(p, lr=a.lr * a.batch_size / 256)", false),
+        ] {
+            let found = why(&format!("{rate}\n{turn}")).err();
+            assert_eq!(found.is_some(), is_followed, "{rate}: {found:?}");
+        }
+        let detail = "t.py, line 1: the learning rate follows the micro-batch (`a.lr * a.batch_size`), so that a smaller one would \
+                      train with another";
+        assert_eq!(why(&format!("SGD(p, lr=a.lr * a.batch_size)\n{turn}")), Err(detail.to_owned()));
+    }
+
+    #[test]
+    fn what_belongs_to_an_update_happens_with_each() {
+        const TURN: &str = "if (i + 1) % a.grad_accum == 0:";
+        let looped = |before: &str, inside: &str, each: &str, after: &str| {
+            format!(
+                "{before}\nfor epoch in range(9):\n  for i, x in enumerate(loader):\n    (f(x) / a.grad_accum).backward()\n    \
+                 {TURN}\n      opt.step()\n      {inside}\n    {each}\n  {after}\n"
+            )
+        };
+        for (each, what) in [
+            ("scheduler.step()", "the schedule of the learning rate moves on"),
+            ("if a.warm_up: self.lr_scheduler.step()", "the schedule of the learning rate moves on"),
+            ("if a.clip: clip_grad_norm_(net.parameters(), a.clip)", "gradients are clipped"),
+            ("model_ema.update(net)", "the average of the weights is updated"),
+            ("for p in net.parameters(): p.grad.mul_(c)", "gradients are scaled"),
+            ("multiply(net.parameters(), c)", "gradients are scaled"),
+        ] {
+            let own = "def multiply(ps, c):\n  for p in ps:\n    if p.grad is not None: p.grad.data.mul_(c)";
+            let found = why(&looped(own, "pass", each, "pass")).expect_err(each);
+            assert!(found.contains(&format!("{what} with every micro-batch")), "{found}");
+            assert_eq!(why(&looped(own, each, "pass", "pass")), Ok(Accumulation::Scales), "{each}");
+            assert_eq!(why(&looped(own, "pass", "pass", each)), Ok(Accumulation::Scales), "{each}");
+            let again =
+                format!("{TURN} {each}").replace(": if a.", " and a.").replace(": for p in net.parameters(): p", ": q");
+            assert_eq!(why(&looped(own, "pass", &again, "pass")), Ok(Accumulation::Scales), "{again}");
+        }
+        // One that is told where it is, and what is no schedule.
+        for each in [
+            "scheduler.step(epoch + i / len(loader))",
+            "bar.update()",
+            "meter.update(loss.item())",
+            "x = noise_scheduler.step(a, b)",
+        ] {
+            assert_eq!(why(&looped("", "pass", each, "pass")), Ok(Accumulation::Scales), "{each}");
+        }
+        let passes = "for i, x in enumerate(loader):\n  (f(x) / a.grad_accum).backward()\n  last = (i + 1) % a.grad_accum == 0\n  \
+                      if not last: continue\n  clip_grad_norm_(p)\n  opt.step()\n  scheduler.step()\n";
+        assert_eq!(why(passes), Ok(Accumulation::Scales));
+    }
+
+    #[test]
+    fn schedules_as_long_as_there_are_micro_batches() {
+        let looped = |made: &str, inside: &str, after: &str| {
+            format!(
+                "{made}\nfor epoch in range(9):\n  for i, x in enumerate(loader):\n    (f(x) / a.grad_accum).backward()\n    \
+                 if (i + 1) % a.grad_accum == 0:\n      opt.step()\n      {inside}\n  {after}\n"
+            )
+        };
+        for (made, is_long) in [
+            ("s = get_linear_schedule_with_warmup(opt, 100, len(loader) * a.epochs)", true),
+            ("n = len(loader) * 9\ns = CosineAnnealingLR(opt, T_max=int(n))", true),
+            ("s = OneCycleLR(opt, 0.1, steps_per_epoch=math.ceil(len(loader) / a.grad_accum), epochs=9)", false),
+            ("n = len(loader) // a.grad_accum\ns = get_scheduler('cosine', opt, 0, n * a.epochs)", false),
+            ("net = Net(len(classes))\nopt = SGD(net.parameters())\ns = CosineAnnealingLR(opt, a.max_steps)", false),
+        ] {
+            let found = why(&looped(made, "scheduler.step()", "pass"));
+            assert_eq!(found.is_err(), is_long, "{made} {found:?}");
+            assert!(found.err().is_none_or(|why| why.contains("is as long as there are micro-batches")));
+            assert_eq!(why(&looped(made, "pass", "scheduler.step()")), Ok(Accumulation::Scales), "{made}");
+        }
     }
 
     #[test]

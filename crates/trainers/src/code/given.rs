@@ -62,7 +62,7 @@ pub(crate) fn names_of_products(name: &str, given: &[Given<'_>]) -> Vec<String> 
     })
 }
 
-fn closure<'c>(name: &str, more: impl Fn(&[String]) -> Vec<&'c str>) -> Vec<String> {
+pub(super) fn closure<'c>(name: &str, more: impl Fn(&[String]) -> Vec<&'c str>) -> Vec<String> {
     let mut names = vec![name.to_owned()];
     for _ in 0..MOST_NAMES {
         let mut found: Vec<String> = more(&names).into_iter().map(str::to_owned).collect();

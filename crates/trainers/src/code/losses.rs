@@ -130,6 +130,13 @@ pub(crate) fn check_losses<'c>(
     beside.map_or(Ok(()), |beside| Err(Some(wrong(beside))))
 }
 
+/// Whether a call computes gradients of a sum over samples.
+pub(crate) fn is_of_sum<'c>(code: &'c Code<'_>, is_it: impl Fn(Piece<'c>) -> bool) -> bool {
+    let given = code.given();
+    let mut flow = Flow::new(code, &given, &[]);
+    code.pieces().filter(|piece| is_backward(*piece) && is_it(*piece)).any(|call| flow.loss(call) == Share::Sum)
+}
+
 struct Flow<'c, 'n> {
     steps: &'n [String],
     functions: Functions<'c>,
