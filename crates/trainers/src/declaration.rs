@@ -164,6 +164,23 @@ pub(crate) fn subcommands(script: &Config) -> Vec<String> {
     names
 }
 
+/// The options of a script that have no value and are off where they are not typed.
+pub(crate) fn switches(script: &Config) -> Vec<String> {
+    let is_worth_it = ["store_true", "is_flag"].iter().any(|word| script.text.contains(word));
+    let Some(tree) = tree(&script.text).filter(|_| script.syntax == Syntax::Python && is_worth_it) else {
+        return Vec::new();
+    };
+    let mut finder = Finder::new(&script.text, &tree);
+    let (mut names, mut stack) = (Vec::new(), vec![tree.root_node()]);
+    while let Some(node) = stack.pop() {
+        if node.kind() == "call" {
+            names.extend(finder.switch(node));
+        }
+        stack.extend(node.named_children(&mut finder.cursor));
+    }
+    names
+}
+
 impl<'a> Finder<'a> {
     fn new(text: &'a str, tree: &'a Tree) -> Self {
         let alias = |name: &'static str| {
@@ -245,12 +262,32 @@ impl<'a> Finder<'a> {
             return;
         }
         let takes = self.takes(call);
-        let dest = self.keyword(call, "dest").map(|dest| unquoted(self.slice(dest)).to_owned());
-        let own = words.iter().find(|word| is_name(word)).cloned();
-        let name = dest.or(own).unwrap_or_else(|| first.trim_start_matches('-').replace('-', "_"));
+        let name = self.name_of(call, &words, first);
         let default = self.keyword(call, "default");
         self.push(flags, name, default, call);
         self.found.last_mut().into_iter().for_each(|it| it.takes = takes.clone());
+    }
+
+    /// What a script calls the value of an option.
+    fn name_of(&mut self, call: Node<'a>, words: &[String], flag: &str) -> String {
+        let dest = self.keyword(call, "dest").map(|dest| unquoted(self.slice(dest)).to_owned());
+        let own = words.iter().find(|word| is_name(word)).cloned();
+        dest.or(own).unwrap_or_else(|| flag.trim_start_matches('-').replace('-', "_"))
+    }
+
+    /// `add_argument("--debug", action="store_true")`
+    fn switch(&mut self, call: Node<'a>) -> Option<String> {
+        let has = |finder: &mut Self, name: &str, value: &str| {
+            finder.keyword(call, name).is_some_and(|it| unquoted(finder.slice(it)) == value)
+        };
+        let is_switch = has(self, "action", "store_true") || has(self, "is_flag", "True");
+        if !is_switch || has(self, "default", "True") {
+            return None;
+        }
+        let words = self.strings(call);
+        let flags = || words.iter().filter(|word| word.starts_with('-'));
+        let flag = flags().find(|flag| flag.starts_with("--")).or(flags().next())?;
+        Some(self.name_of(call, &words, flag))
     }
 
     /// How many values an option takes, and which.

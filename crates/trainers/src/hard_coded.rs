@@ -5,7 +5,7 @@ use lowtide_config::{Config, Gap, Scope, Setting, whole_number};
 
 use crate::accumulation::scales;
 use crate::answer::place;
-use crate::code::{Code, counted_by, has_word};
+use crate::code::{Code, accumulates_in_context, counted_by, has_word};
 use crate::preset::{is_arguments, is_library};
 use crate::{Accumulation, Answer, Key, Preset, Question, accumulation, answer, candidates, key_of, key_of_option};
 
@@ -292,8 +292,10 @@ fn trainer_call(script: &Config) -> Option<(&Setting, &'static str)> {
     if let Some(call) = only_call(script, is_arguments) {
         return Some((call, Preset::HuggingFace.keys()[1]));
     }
-    let accumulates = script.text.contains(".accumulate(");
-    let call = only_call(script, |owner| owner == "Accelerator").filter(|_| accumulates)?;
+    let call = only_call(script, |owner| owner == "Accelerator")?;
+    if !accumulates_in_context(&Code::read([script])) {
+        return None;
+    }
     Some((call, "gradient_accumulation_steps"))
 }
 

@@ -25,6 +25,7 @@ mod hard_coded;
 mod key;
 mod launcher;
 mod nodes;
+mod other_training;
 mod preset;
 mod refusal;
 mod resume_call;
@@ -34,7 +35,7 @@ mod split_batch;
 mod text;
 mod training_loop;
 
-pub use accumulation::{Accumulation, accumulation, divides_whole};
+pub use accumulation::{Accumulation, accumulation, check_whole, divides_whole};
 pub use answer::{Answer, Question, answer, candidates};
 pub use checkpoints::{
     Beginning, CheckpointPlace, Checkpoints, ENDINGS, NamedCheckpoints, ResumeGap, ResumeWords, checkpoints,

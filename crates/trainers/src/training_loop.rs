@@ -4,7 +4,7 @@ use lowtide_config::python::{is_name, last_name, tree};
 use lowtide_config::{Config, Syntax};
 use tree_sitter::Node;
 
-use crate::code::has_word;
+use crate::code::{Code, has_word, is_of_sum};
 use crate::nodes::{all, children};
 
 /// A training loop, as it would be with gradient accumulation.
@@ -24,6 +24,8 @@ pub enum LoopGap {
     Unknown,
     /// It computes gradients so often in each turn, of several losses: for an optimizer each, as in a GAN.
     SeveralLosses(usize),
+    /// The model takes a state from one batch to the next, which has a place for each sample.
+    CarriesState,
 }
 
 /// What the number of micro-batches is called, which a later look at the script finds again.
@@ -51,10 +53,26 @@ pub fn training_loop(script: &Config, accumulation: u64) -> Result<TrainingLoop,
     if losses > 1 {
         return Err(LoopGap::SeveralLosses(losses));
     }
+    if body.carries_state() {
+        return Err(LoopGap::CarriesState);
+    }
     let last = body.statements.last().ok_or(LoopGap::Unknown)?.node;
     let lines = (body.node.start_position().row + 1, last.end_position().row + 1);
-    let text = body.with_accumulation(accumulation).ok_or(LoopGap::Unknown)?;
+    let is_sum = body.statements.iter().find(|it| it.role == Role::Backward).is_some_and(|loss| {
+        let range = loss.node.byte_range();
+        is_of_sum(&Code::read([script]), |call| call.range().start >= range.start && call.range().end <= range.end)
+    });
+    let text =
+        body.with_accumulation(accumulation, if is_sum { Loss::Sum } else { Loss::Mean }).ok_or(LoopGap::Unknown)?;
     Ok(TrainingLoop { lines, text })
+}
+
+/// What a loss is over its samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// Those of all micro-batches make that of the update.
+    Sum,
+    Mean,
 }
 
 /// What a statement of the loop does.
@@ -101,7 +119,7 @@ impl<'a> Body<'a> {
         (updates && is_plain).then_some(Self { node, text, statements })
     }
 
-    fn with_accumulation(&self, accumulation: u64) -> Option<String> {
+    fn with_accumulation(&self, accumulation: u64, loss: Loss) -> Option<String> {
         let outer = " ".repeat(self.node.start_position().column);
         let right = self.node.child_by_field_name("right")?;
         let is_call = |name: &str| right.kind() == "call" && self.field(right, "function") == Some(name);
@@ -111,7 +129,7 @@ impl<'a> Body<'a> {
         let mut out = format!("{outer}{STEPS} = {accumulation}\n");
         if is_call("range") {
             out.push_str(&format!("{outer}for {} in {}:\n", self.part("left")?, self.slice(right)));
-            self.nested(&mut out)?;
+            self.nested(&mut out, loss)?;
             return Some(out);
         }
         let [group, batches, samples] = ["group", "micro_batches", "samples"].map(|name| self.free(name));
@@ -133,7 +151,7 @@ impl<'a> Body<'a> {
             Some(counter) => out.push_str(&format!("{outer}for {counter}, {group} in enumerate({groups}{more}):\n")),
             None => out.push_str(&format!("{outer}for {group} in {groups}:\n")),
         }
-        self.grouped(&mut out, [&group, &samples], target.trim_matches(['(', ')']))?;
+        self.grouped(&mut out, [&group, &samples], target.trim_matches(['(', ')']), loss)?;
         Some(out)
     }
 
@@ -156,7 +174,7 @@ impl<'a> Body<'a> {
     }
 
     /// Weights are updated after every group of micro-batches, of which each counts by its samples.
-    fn grouped(&self, out: &mut String, [group, samples]: [&str; 2], target: &str) -> Option<()> {
+    fn grouped(&self, out: &mut String, [group, samples]: [&str; 2], target: &str, kind: Loss) -> Option<()> {
         let indent = self.indent();
         let backward = self.statements.iter().position(|it| it.role == Role::Backward)?;
         let (before, after) = self.statements.split_at(backward);
@@ -176,6 +194,7 @@ impl<'a> Body<'a> {
         before.iter().filter(|it| is_first(it)).for_each(|it| out.push_str(&self.lines(it.node)));
         let count = count_of(target, &self.text[self.node.byte_range()]);
         let share = match &count {
+            _ if kind == Loss::Sum => String::new(),
             Some(count) => {
                 out.push_str(&format!("{indent}{samples} = sum({count} for {target} in {group})\n"));
                 format!(" * {count} / {samples}")
@@ -209,8 +228,35 @@ impl<'a> Body<'a> {
         names
     }
 
+    /// Whether what is computed of one batch goes into the next: `out, hidden = model(x, hidden)`.
+    fn carries_state(&self) -> bool {
+        let is_backward = |it: &&Statement<'_>| it.role != Role::Backward;
+        let before = self.statements.iter().take_while(is_backward).flat_map(|it| all(it.node));
+        let mut own = vec![self.part("left").unwrap_or_default()];
+        for assignment in before.filter(|node| node.kind() == "assignment") {
+            let (Some(left), Some(right)) =
+                (assignment.child_by_field_name("left"), assignment.child_by_field_name("right"))
+            else {
+                continue;
+            };
+            let targets = all(left).into_iter().filter(|node| node.kind() == "identifier").map(|node| self.slice(node));
+            let is_new = |name: &&str| !own.iter().any(|known| has_word(known, name));
+            let is_carried = |name: &str| {
+                left.kind() == "pattern_list" && right.kind() == "call" && has_word(self.slice(right), name)
+            };
+            if targets.filter(is_new).any(is_carried) {
+                return true;
+            }
+            // What a state is only detached by makes it no batch's own.
+            if !all(left).into_iter().any(|node| has_word(self.slice(right), self.slice(node))) {
+                own.push(self.slice(left));
+            }
+        }
+        false
+    }
+
     /// Each turn of the loop is an update, and computes several micro-batches.
-    fn nested(&self, out: &mut String) -> Option<()> {
+    fn nested(&self, out: &mut String, loss: Loss) -> Option<()> {
         let indent = self.indent();
         let backward = self.statements.iter().position(|it| it.role == Role::Backward)?;
         let (before, after) = self.statements.split_at(backward + 1);
@@ -227,7 +273,10 @@ impl<'a> Body<'a> {
         out.push_str(&format!("{indent}for _ in range({STEPS}):\n"));
         for statement in before {
             match statement.role {
-                Role::Backward => out.push_str(&deeper(&self.divided(statement.node, &format!(" / {STEPS}"))?)),
+                Role::Backward => {
+                    let share = if loss == Loss::Sum { String::new() } else { format!(" / {STEPS}") };
+                    out.push_str(&deeper(&self.divided(statement.node, &share)?));
+                }
                 Role::ZeroGrad => {}
                 Role::Update | Role::Other => out.push_str(&deeper(&self.lines(statement.node))),
             }
@@ -240,6 +289,9 @@ impl<'a> Body<'a> {
 
     /// The statement that computes gradients, of a loss of which it takes a share: ` / 4`.
     fn divided(&self, statement: Node<'_>, share: &str) -> Option<String> {
+        if share.is_empty() {
+            return Some(self.lines(statement));
+        }
         let call = statement.named_child(0)?;
         let function = call.child_by_field_name("function")?;
         let object = function.child_by_field_name("object")?;
@@ -441,6 +493,37 @@ mod tests {
                  x, y = get_batch('train')\n        loss = m(x, y)\n        (loss / accumulation_steps).backward()\n    opt.step()\n",
             )),
         );
+    }
+
+    #[test]
+    fn sums_are_not_divided() {
+        check(
+            "def f(r, x): return binary_cross_entropy(r, x, reduction='sum') + kld\nfor i, (x, _) in enumerate(loader):\n    opt.zero_grad()\n    \
+             loss = f(model(x), x)\n    loss.backward()\n    total += loss.item()\n    opt.step()\n",
+            Ok((
+                (2, 7),
+                "import itertools\naccumulation_steps = 4\nmicro_batches = iter(loader)\n\
+                 for i, group in enumerate(iter(lambda: list(itertools.islice(micro_batches, accumulation_steps)), [])):\n    \
+                 opt.zero_grad()\n    for x, _ in group:\n        loss = f(model(x), x)\n        loss.backward()\n        \
+                 total += loss.item()\n    opt.step()\n",
+            )),
+        );
+    }
+
+    #[test]
+    fn a_state_that_goes_from_batch_to_batch() {
+        let looped = |body: &str| {
+            format!("for x, y in loader:\n{body}    loss = f(out, y)\n    loss.backward()\n    opt.step()\n")
+        };
+        let state = "    if rnn:\n        hidden = detach(hidden)\n        out, hidden = model(x, hidden)\n";
+        check(&looped(state), Err(LoopGap::CarriesState));
+        let config = |text: &str| Config::parse_as(Syntax::Python, "t.py", text).unwrap();
+        for own in [
+            "    hidden = zeros(len(x))\n    out, hidden = model(x, hidden)\n",
+            "    x, y = move(x, y)\n    out = model(x)\n",
+        ] {
+            assert!(training_loop(&config(&looped(own)), 4).is_ok(), "{own}");
+        }
     }
 
     #[test]

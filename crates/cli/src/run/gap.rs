@@ -10,6 +10,10 @@ use crate::run::narration::flag;
 /// What helps where nothing is trained.
 const SHRINK: &str = "where the batch may get smaller (inference, evaluation): lowtide run --shrink-batch -- ...";
 
+/// What helps where the batch is the smallest.
+const SMALLEST: &str =
+    "with a batch of 1, less memory takes activation checkpointing, shorter or smaller samples, or a smaller model";
+
 /// What helps where nothing is known of the command.
 const UNKNOWN: &str = "say what a retry changes, in the command's own words, and --batch N for the batch that it has now: \
                        --retry-with '--FLAG={micro} --FLAG={accum}', --retry-env 'NAME={micro} NAME={accum}', or --config \
@@ -36,6 +40,9 @@ pub(super) fn gap_words(gap: &RungGap) -> String {
         RungGap::Flags { detail, .. } => {
             format!("{}: {}", printable(detail), said(gap).unwrap_or_default())
         }
+        RungGap::OtherTraining { detail, .. } => {
+            format!("{}. Change that in the script first, or {}", printable(detail), said(gap).unwrap_or_default())
+        }
         RungGap::NamedFile { at, set, .. } => {
             format!("{}: {}; {}", printable(at), printable(set), said(gap).unwrap_or_default())
         }
@@ -47,6 +54,9 @@ pub(super) fn gap_words(gap: &RungGap) -> String {
             let script = missing.script.as_deref().map_or("the command".to_owned(), printable);
             let batch = printable(&missing.batch.replace("{}", &missing.samples.to_string()));
             let line = missing.line.map_or(String::new(), |line| format!(" in line {line}"));
+            if missing.samples == 1 {
+                return format!("{script} has {batch}{line}, and a batch of 1 has no smaller one");
+            }
             format!(
                 "{script} has {batch}{line}, and nothing that accumulates gradients, so that a smaller batch would be \
                  another training; --shrink-batch allows it"
@@ -58,11 +68,18 @@ pub(super) fn gap_words(gap: &RungGap) -> String {
 /// What to type or to write, where names of the command's own are known.
 fn said(gap: &RungGap) -> Option<String> {
     match gap {
-        RungGap::Flags { templates, .. } => {
+        RungGap::Flags { templates, samples, .. } => {
             let said: Vec<String> = templates.iter().map(|template| format!("--retry-with '{template}'")).collect();
             let unknown =
                 if templates.iter().any(|it| it.contains("--FLAG=")) { "; FLAG stands for its name" } else { "" };
-            Some(printable(&format!("say it with --batch N {}{unknown}", said.join(" or "))))
+            let samples = samples.map_or("N".to_owned(), |samples| samples.to_string());
+            Some(printable(&format!("say it with --batch {samples} {}{unknown}", said.join(" or "))))
+        }
+        RungGap::OtherTraining { template, batch, .. } => {
+            let samples = batch.map_or("N".to_owned(), |batch| batch.micro.to_string());
+            let accum = batch.filter(|batch| batch.accum > 1);
+            let accum = accum.map_or(String::new(), |batch| format!(" --accum {}", batch.accum));
+            Some(printable(&format!("say it all the same with --batch {samples}{accum} --retry-with '{template}'")))
         }
         RungGap::Environment { template, numbers: [micro, accum], .. } => {
             let number = |number: &Option<u64>| number.map_or("N".to_owned(), |number| number.to_string());
@@ -107,6 +124,9 @@ fn in_file(inner: &InShell, ladder: &CommandLadder) -> String {
 /// How a script would get by with a smaller micro-batch and the same training.
 fn remedy(missing: &NoAccumulation, group: u64) -> String {
     let NoAccumulation { script, batch, line, smaller, library, training_loop, .. } = missing;
+    if missing.samples == 1 {
+        return SMALLEST.to_owned();
+    }
     if *library == Library::Unknown {
         return SHRINK.to_owned();
     }
@@ -115,9 +135,14 @@ fn remedy(missing: &NoAccumulation, group: u64) -> String {
     let at = line.map_or(String::new(), |line| format!(" in line {line}"));
     let of_each = if group > 1 { " of each process" } else { "" };
     let (micro, accum, samples) = (smaller.micro, smaller.accum, smaller.effective());
+    let same = match training_loop {
+        // Its state would have another number of samples.
+        Err(LoopGap::CarriesState) => "which is not the same training, since its state goes from batch to batch,",
+        _ => "which is the same training",
+    };
     let mut text = format!(
-        "accumulate gradients over {accum} micro-batches of {micro}, which is the same training with {samples} samples \
-         for each step{of_each}: {batch}{at}"
+        "accumulate gradients over {accum} micro-batches of {micro}, {same} with {samples} samples for each step{of_each}: \
+         {batch}{at}"
     );
     match (library, training_loop) {
         (Library::HuggingFace, _) => text.push_str(&format!(", and gradient_accumulation_steps={accum} beside it")),

@@ -9,8 +9,8 @@
 
 use lowtide_config::Config;
 use lowtide_trainers::{
-    Access, Answer, Flag, Key, Preset, Question, UnknownFlag, answer, command_line, declarations, divides_whole, flag,
-    imported_text, script, script_path, siblings,
+    Access, Answer, Flag, Key, Preset, Question, UnknownFlag, answer, check_whole, command_line, declarations,
+    divides_whole, flag, imported_text, script, script_path, siblings,
 };
 
 use crate::command::environment::by_environment;
@@ -131,6 +131,10 @@ fn search(
         }
         [Ok(Some(micro)), Ok(None)] if let Some(whole) = whole_batch(configs, &micro) => {
             agrees(BatchPart::Micro, request.micro, &micro)?;
+            let files: Vec<&Config> = configs.iter().collect();
+            if let Err(detail) = check_whole(&files, &whole.name, &micro.name) {
+                return Ok(Err(Some(RungGap::Batch { detail })));
+            }
             let found = Found::by_flag(&micro);
             Ok(Found { recipe: Recipe { whole: Some(whole), ..found.recipe }, ..found })
         }
@@ -195,8 +199,7 @@ fn evaluation_of(preset: Preset, request: &CommandRequest, access: &Access<'_>) 
 /// The flag for the batch of a whole step, beside one for what is computed at once: then the script itself accumulates
 /// what is missing, as Megatron's, litgpt's and nanochat's do.
 fn whole_batch(configs: &[Config], micro: &Flag) -> Option<Flag> {
-    let is_part = ["micro", "device", "gpu", "rank"].iter().any(|word| micro.spelling.contains(word));
-    let whole = flag(configs, Key::UpdateBatch).ok().flatten().filter(|_| is_part)?;
+    let whole = flag(configs, Key::UpdateBatch).ok().flatten()?;
     let files: Vec<&Config> = configs.iter().collect();
     let is_declared = || configs.iter().flat_map(declarations).any(|it| [&micro.name, &whole.name].contains(&&it.name));
     // Where the script is not to be seen, these two names say it.
@@ -229,7 +232,8 @@ fn unknown_flags([micro, accum]: &[Result<Option<Flag>, UnknownFlag>; 2]) -> Run
         accums.iter().map(move |accum| format!("{micro} {}", with(accum.clone(), BatchPart::Accum)))
     };
     let templates: Vec<String> = names(micro).into_iter().flat_map(both).collect();
-    if templates.is_empty() { RungGap::Batch { detail } } else { RungGap::Flags { detail, templates } }
+    let samples = micro.as_ref().ok().and_then(Option::as_ref).map(|flag| flag.number);
+    if templates.is_empty() { RungGap::Batch { detail } } else { RungGap::Flags { detail, templates, samples } }
 }
 
 /// Whether the script itself sets what a trainer would take from the command line, and nothing else is in the way.
@@ -304,7 +308,10 @@ mod tests {
         let Discovery { recipe, batch, gap, .. } = Discovery::of(&request, &access).unwrap();
         match (batch, gap) {
             (Some(batch), None) => format!("{batch} by {}", recipe.names().join(" ")),
-            (None, Some(RungGap::Batch { detail } | RungGap::Flags { detail, .. })) => detail,
+            (
+                None,
+                Some(RungGap::Batch { detail } | RungGap::Flags { detail, .. } | RungGap::OtherTraining { detail, .. }),
+            ) => detail,
             (None, Some(RungGap::Refused(refusal))) => format!("{}; {}", refusal.detail, refusal.remedy),
             (None, Some(RungGap::Environment { detail, .. })) => detail.unwrap_or_default(),
             (None, Some(RungGap::NoAccumulation(missing))) => format!("{} alone", missing.batch),
@@ -366,6 +373,12 @@ mod tests {
         check(&scaled, "--per-gpu-batch-size={} alone");
         let divided = format!("{options}n = args.total_batch_size // (args.per_gpu_batch_size * world)\n");
         check(&divided, "32 x 1 by --per-gpu-batch-size");
+        let plain = "p.add_argument('--batch-size', type=int, default=32)\np.add_argument('--global-batch-size', type=int, default=256)\n\
+                     accum = args.global_batch_size // args.batch_size\n";
+        let turn = "if (i + 1) % accum == 0: opt.step()\n";
+        check(&format!("{plain}(f(x) / accum).backward()\n{turn}"), "32 x 1 by --batch-size");
+        let detail = "t.py, line 4: the loss is not divided by accum, so that another would change the gradients";
+        check(&format!("{plain}f(x).backward()\n{turn}"), detail);
         // Where nothing is to be seen, the names of Megatron's say it.
         let hidden = [("t.py", "from megatron import pretrain\n")];
         let named = |names: &str| told(&format!("python t.py {names}"), &hidden);

@@ -84,7 +84,7 @@ impl Found {
             None => format!("{steps} ({number})"),
         };
         let gap = |detail: String| match &typed {
-            Some((_, words)) => RungGap::Flags { detail, templates: vec![words.clone()] },
+            Some((_, words)) => RungGap::OtherTraining { detail, template: words.clone(), batch: found.batch },
             None => RungGap::Batch { detail },
         };
         match accumulation(&files, &steps, Some(&batch), &shown).map_err(gap)? {

@@ -18,6 +18,17 @@ pub enum RungGap {
         detail: String,
         /// What a retry would change, for each that may be meant.
         templates: Vec<String>,
+        /// The batch, where it is known.
+        samples: Option<u64>,
+    },
+    /// Flags for both are known, and with other numbers the script would train otherwise.
+    OtherTraining {
+        /// Why.
+        detail: String,
+        /// What a retry would change.
+        template: String,
+        /// The batch as it is.
+        batch: Option<BatchSplit>,
     },
     /// The script reads its batch from variables of the environment.
     Environment {

@@ -36,7 +36,7 @@ pub(crate) fn by_batch_flag(
         _ if configs.iter().all(|it| library(it) == Library::Unknown && declarations(it).is_empty()) => {
             let detail = format!("no flag for gradient accumulation is known beside {}", micro.with(micro.number));
             let templates = vec![format!("{} --FLAG={{accum}}", micro.with("{micro}"))];
-            Err(Some(RungGap::Flags { detail, templates }))
+            Err(Some(RungGap::Flags { detail, templates, samples: Some(micro.number) }))
         }
         _ => Err(no_accumulation(place, micro.with("{}"), None, micro.number)),
     }

@@ -5,6 +5,15 @@ use super::piece::{Code, Functions, Piece};
 /// How often a number is given another name on its way to the loop.
 const MOST_NAMES: usize = 5;
 
+/// What a batch may be multiplied by and still be one, by a part of its name.
+const PROCESSES: [&str; 6] = ["world", "gpu", "device", "rank", "proc", "replica"];
+
+/// Whether a name is of a number of processes.
+pub(crate) fn counts_processes(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    PROCESSES.iter().any(|part| name.contains(part))
+}
+
 /// A name that is given a value.
 pub(crate) struct Given<'c> {
     pub(crate) name: &'c str,
@@ -53,7 +62,7 @@ pub(crate) fn names_of_products(name: &str, given: &[Given<'_>]) -> Vec<String> 
     })
 }
 
-fn closure<'c>(name: &str, more: impl Fn(&[String]) -> Vec<&'c str>) -> Vec<String> {
+pub(super) fn closure<'c>(name: &str, more: impl Fn(&[String]) -> Vec<&'c str>) -> Vec<String> {
     let mut names = vec![name.to_owned()];
     for _ in 0..MOST_NAMES {
         let mut found: Vec<String> = more(&names).into_iter().map(str::to_owned).collect();

@@ -1,6 +1,7 @@
 //! Scripts with their syntax trees, and pieces of them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use lowtide_config::python::{last_name, tree};
 use lowtide_config::{Config, Syntax};
@@ -78,11 +79,6 @@ impl<'a> Code<'a> {
     /// Whether a name stands anywhere in the scripts.
     pub(crate) fn has_word(&self, name: &str) -> bool {
         self.files.iter().any(|file| has_word(file.text, name))
-    }
-
-    /// Whether a text stands anywhere in the scripts.
-    pub(crate) fn has(&self, text: &str) -> bool {
-        self.files.iter().any(|file| file.text.contains(text))
     }
 
     pub(crate) fn functions(&self) -> Functions<'_> {
@@ -185,6 +181,11 @@ impl<'c> Piece<'c> {
         })
     }
 
+    /// Where it stands in its text.
+    pub(crate) fn range(self) -> Range<usize> {
+        self.node.byte_range()
+    }
+
     /// Which piece it is, among those of all scripts.
     pub(crate) fn id(self) -> PieceId {
         (self.file.text.as_ptr(), self.node.id())
@@ -227,7 +228,7 @@ impl<'c> Piece<'c> {
     }
 
     /// What a function calls a parameter.
-    fn parameter(self) -> &'c str {
+    pub(crate) fn parameter(self) -> &'c str {
         self.text().trim_start_matches('*').split([':', '=']).next().unwrap_or_default().trim()
     }
 

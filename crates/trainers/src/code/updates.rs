@@ -1,4 +1,4 @@
-//! When weights are updated: after so many micro-batches, where a counter has no remainder.
+//! When weights are updated: after so many micro-batches, where a counter has no remainder, or begins anew.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::piece::{Code, Parents, Piece, PieceId};
 /// What has a method `step` and is no optimizer, by a part of its name.
 const NO_OPTIMIZERS: [&str; 6] = ["sched", "prof", "env", "bar", "writer", "log"];
 
-/// A remainder on which it depends whether weights are updated: `(i + 1) % steps == 0`.
+/// What it depends on whether weights are updated: `(i + 1) % steps == 0`, `n == steps`.
 pub(crate) struct Turn<'c> {
     /// What counts micro-batches.
     pub(crate) counter: Piece<'c>,
@@ -29,7 +29,7 @@ pub(crate) fn counted_by(code: &Code<'_>) -> Vec<String> {
     names
 }
 
-/// The remainders on which updates depend, in the order of the texts.
+/// What updates depend on, in the order of the texts.
 pub(crate) fn turns<'c>(code: &'c Code<'_>, parents: &Parents<'c>) -> Vec<Turn<'c>> {
     let updating = updating(code, parents);
     let mut conditions: HashMap<&str, Vec<Piece<'c>>> = HashMap::new();
@@ -38,10 +38,9 @@ pub(crate) fn turns<'c>(code: &'c Code<'_>, parents: &Parents<'c>) -> Vec<Turn<'
             conditions.entry(name).or_default().push(condition);
         }
     }
-    let remainders = code.pieces().filter(|piece| piece.kind() == "binary_operator" && piece.part("operator") == "%");
-    let turn = |remainder: Piece<'c>| {
-        let (counter, steps) = (remainder.field("left")?, remainder.field("right")?);
-        let outer = parents.of(remainder).find(|piece| is_end(*piece))?;
+    let turn = |counted: Piece<'c>| {
+        let (counter, steps) = counted_in(counted)?;
+        let outer = parents.of(counted).find(|piece| is_end(*piece))?;
         let condition = match outer.kind() {
             "if_statement" | "elif_clause" => Some(outer).filter(|outer| updating.contains(&outer.id())),
             // `is_last = (i + 1) % steps == 0`, or as an argument of a function of the script's own.
@@ -49,9 +48,31 @@ pub(crate) fn turns<'c>(code: &'c Code<'_>, parents: &Parents<'c>) -> Vec<Turn<'
             "keyword_argument" => conditions.get(outer.part("name"))?.first().map(|_| outer),
             _ => None,
         }?;
-        Some(Turn { counter, steps, condition })
+        let is_turn = counted.kind() == "binary_operator" || is_reset(counter, condition);
+        is_turn.then_some(Turn { counter, steps, condition })
     };
-    remainders.filter_map(turn).collect()
+    code.pieces().filter_map(turn).collect()
+}
+
+/// The counter and the number that it is counted up to: `(i + 1) % steps`, `n == steps`, `n >= steps`.
+fn counted_in(piece: Piece<'_>) -> Option<(Piece<'_>, Piece<'_>)> {
+    match piece.kind() {
+        "binary_operator" if piece.part("operator") == "%" => Some((piece.field("left")?, piece.field("right")?)),
+        "comparison_operator" if matches!(piece.part("operators"), "==" | ">=") => match piece.children().as_slice() {
+            [counter, steps] => counter.name().and(steps.name()).map(|_| (*counter, *steps)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a counter begins anew where weights are updated: `n = 0`.
+fn is_reset(counter: Piece<'_>, condition: Piece<'_>) -> bool {
+    let is_it = |piece: Piece<'_>| {
+        let left = piece.field("left").filter(|_| piece.kind() == "assignment");
+        left.is_some_and(|left| left.text() == counter.text()) && piece.part("right") == "0"
+    };
+    condition.all().any(is_it)
 }
 
 /// Where a condition ends, or is given a name.
@@ -93,7 +114,7 @@ fn is_in_condition(statement: Piece<'_>, piece: Piece<'_>) -> bool {
 }
 
 /// `optimizer.step()`, `scaler.step(optimizer)`, `self.optimizer_step()`.
-fn is_update(call: Piece<'_>) -> bool {
+pub(super) fn is_update(call: Piece<'_>) -> bool {
     let name = call.callee();
     if name == "step" {
         let receiver = call.receiver().and_then(|of| of.name().or(Some(of.callee()))).unwrap_or_default();

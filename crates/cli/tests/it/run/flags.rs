@@ -89,7 +89,7 @@ fn flags_on_the_command_line_of_any_program() {
 fn what_a_script_leaves_to_others_is_not_claimed() {
     let place = Place::with("train.py", "import runpy\n");
     let first = first_line(&place, &["--", "python3", "train.py", "--bs", "8"]);
-    assert_snapshot!(first, @"lowtide: no retry with a smaller micro-batch: no flag for gradient accumulation is known beside --bs=8: say it with --batch N --retry-with '--bs={micro} --FLAG={accum}'; FLAG stands for its name");
+    assert_snapshot!(first, @"lowtide: no retry with a smaller micro-batch: no flag for gradient accumulation is known beside --bs=8: say it with --batch 8 --retry-with '--bs={micro} --FLAG={accum}'; FLAG stands for its name");
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn what_would_train_otherwise_is_not_retried() {
         "p.add_argument('--batch-size', type=int, default=8)\np.add_argument('--accum', type=int, default=1)\n";
     let script = format!("{}{ACCUMULATES}", parser(options));
     let first = |script: &str| first_line(&Place::with("train.py", script), &["--", "python3", "train.py"]);
-    assert_snapshot!(first(&script.replace("Loss() / a.accum", "Loss()")), @"lowtide: no retry with a smaller micro-batch: train.py, line 17: the loss is not divided by --accum=1, so that another would change the gradients: say it with --batch N --retry-with '--batch-size={micro} --accum={accum}'");
-    assert_snapshot!(first(&script.replace("for i, x in enumerate(loader)", "for i in range(1000)")), @"lowtide: no retry with a smaller micro-batch: train.py, line 15: the loop ends after a number of micro-batches (`range(1000)`), so that with more accumulation it would make fewer updates: say it with --batch N --retry-with '--batch-size={micro} --accum={accum}'");
+    assert_snapshot!(first(&script.replace("Loss() / a.accum", "Loss()")), @"lowtide: no retry with a smaller micro-batch: train.py, line 17: the loss is not divided by --accum=1, so that another would change the gradients. Change that in the script first, or say it all the same with --batch 8 --retry-with '--batch-size={micro} --accum={accum}'");
+    assert_snapshot!(first(&script.replace("for i, x in enumerate(loader)", "for i in range(1000)")), @"lowtide: no retry with a smaller micro-batch: train.py, line 15: the loop ends after a number of micro-batches (`range(1000)`), so that with more accumulation it would make fewer updates. Change that in the script first, or say it all the same with --batch 8 --retry-with '--batch-size={micro} --accum={accum}'");
     let ran = |script: &str, file: &str| {
         let place = Place::with("train.py", script);
         place.write("ds.json", file);

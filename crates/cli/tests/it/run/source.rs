@@ -281,6 +281,7 @@ fn what_cannot_be_changed_is_told() {
         place.run(&["--", "python3", "train.py"]).stderr.lines().next().unwrap_or_default().to_owned()
     };
     assert_snapshot!(first("BATCH_SIZE = 8\nACCUM_STEPS = 2\nprint(BATCH_SIZE, ACCUM_STEPS)\n"), @"lowtide: no retry with a smaller micro-batch: train.py, line 2: the loss is not divided by ACCUM_STEPS (2), so that another would change the gradients: --batch and --accum say it, --retry-with or --retry-config change it");
+    assert_snapshot!(first("batch_size = 1\nprint(batch_size)\n"), @"lowtide: no retry with a smaller micro-batch: train.py has batch_size = 1 in line 1, and a batch of 1 has no smaller one");
     assert_snapshot!(first("batch_size = 8\nprint(batch_size)\n"), @"lowtide: no retry with a smaller micro-batch: train.py has batch_size = 8 in line 1, and nothing that accumulates gradients, so that a smaller batch would be another training; --shrink-batch allows it");
 }
 
