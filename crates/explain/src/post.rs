@@ -8,7 +8,7 @@
 //! apart, errors and figures of progress beside it. An error that stands in the title alone counts where somebody tells of
 //! himself below it.
 
-use lowtide_oom::{LookAlike, is_of_oneself};
+use lowtide_oom::{LookAlike, is_of_oneself, without_prefix};
 
 use crate::Explanation;
 use crate::log::{CarriedText, Evidence, Unwrapped, readable, without_known_margin, without_shared_margin};
@@ -26,7 +26,8 @@ pub(crate) fn explain_post(post: &str, explain: &dyn Fn(&str) -> Explanation) ->
             explained.not_memory.as_ref().is_none_or(|found| found.kind == LookAlike::Mentioned || found.line == title);
         let titled = || {
             let quoted = without_known_margin(&post).or_else(|| without_shared_margin(&post));
-            let bare = without_title_mark(quoted.as_deref().unwrap_or(&post))?;
+            let collected = || post.lines().map(|line| without_prefix(line).to_owned() + "\n").collect::<String>();
+            let bare = without_title_mark(&quoted.unwrap_or_else(collected))?;
             Some(explain_lines(&bare, explain))
         };
         let titled = (explained.verdicts.is_empty() && is_open).then(titled).flatten();
