@@ -562,6 +562,7 @@ mod tests {
             format!("loss = {}1{}\nloss.backward()\n", "(".repeat(5000), ")".repeat(5000)),
             format!("(loss{}).backward()\n", " / grad_accum".repeat(5000)),
             format!("loss{}.backward()\n", ".mean()".repeat(5000)),
+            format!("loss = f(x)\n{}loss.backward()\n", "loss = loss + f(loss)\n".repeat(5000)),
             format!("{}opt.step()\n", "if i % grad_accum == 0:\n".repeat(300)),
         ] {
             let config = read(&text);

@@ -80,6 +80,8 @@ const GRADIENT: &str = "grad";
 const DEEPEST: usize = 100;
 const MOST_PIECES: usize = 100_000;
 const MOST_ELSEWHERE: usize = 32;
+/// How many changes of a name before a place, or behind it, are looked at.
+const MOST_CHANGES: usize = 64;
 
 /// Whether scripts compute gradients.
 pub(crate) fn computes_gradients<'c>(code: &'c Code<'_>) -> Option<Piece<'c>> {
@@ -255,14 +257,15 @@ impl<'c, 'n> Flow<'c, 'n> {
             true => Share::Unknown,
             false => self.any(given.into_iter().take(MOST_ELSEWHERE)),
         });
-        let own = self.changes.within(self.changes.scope(at), name).to_vec();
+        let own = self.changes.within(self.changes.scope(at), name);
         let count = own.partition_point(|change| change.piece().range().end <= at.range().start);
-        let (before, _) = own.split_at(count);
-        let share = self.after(parameter, before, at);
+        let before = own[count.saturating_sub(MOST_CHANGES)..count].to_vec();
+        let behind: Vec<Change<'c>> = own[count..].iter().take(MOST_CHANGES).copied().collect();
+        let share = self.after(parameter, &before, at);
         match share {
             // What is summed up in a loop is given its summands behind.
-            None | Some(Share::Number) if own.len() > count => {
-                self.after(parameter, &own, at).unwrap_or(Share::Unknown)
+            None | Some(Share::Number) if !behind.is_empty() => {
+                self.after(share.or(parameter), &behind, at).unwrap_or(Share::Unknown)
             }
             Some(share) => share,
             None => self.outside(at, name),
@@ -287,9 +290,10 @@ impl<'c, 'n> Flow<'c, 'n> {
     /// What a name stands for that its function gives no value.
     fn outside(&mut self, at: Piece<'c>, name: &'c str) -> Share {
         let scopes = self.changes.scopes(at);
-        let found = scopes.into_iter().skip(1).map(|scope| self.changes.within(scope, name).to_vec());
+        let first = |scope| self.changes.within(scope, name).iter().take(MOST_ELSEWHERE).copied().collect::<Vec<_>>();
+        let found = scopes.into_iter().skip(1).map(first);
         let Some(changes) = found.into_iter().find(|changes| !changes.is_empty()) else { return Share::Unknown };
-        changes.into_iter().take(MOST_ELSEWHERE).fold(Share::Unknown, |share, it| share.or(self.changed(share, it)))
+        changes.into_iter().fold(Share::Unknown, |share, it| share.or(self.changed(share, it)))
     }
 
     fn changed(&mut self, share: Share, change: Change<'c>) -> Share {
