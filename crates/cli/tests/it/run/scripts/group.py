@@ -26,7 +26,8 @@ if rank == world - 1:
 for step in range(max_iters):
     print("rank", rank, "step", step, flush=True)
     for piece in range(gradient_accumulation_steps // world):
-        model(torch.randn(batch_size, 32)).pow(2).mean().backward()
+        loss = model(torch.randn(batch_size, 32)).pow(2).mean() / gradient_accumulation_steps
+        loss.backward()
         seen += batch_size
 if world > 1:
     dist.all_reduce(seen)
