@@ -15,7 +15,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 PYTHON = os.environ["LOWTIDE_TORCH_PYTHON"]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target"))
-MOST_BYTES = 8_000_000
+MOST_BYTES = 8_500_000
 
 
 def main() -> int:
